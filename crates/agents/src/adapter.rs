@@ -1,0 +1,167 @@
+//! The adapter trait and what crosses it.
+
+use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SubmissionId};
+use serde_json::Value;
+use std::fmt;
+
+/// The most an adapter may keep per scope (one per connection, one per thread), in bytes. Over it the process is ended
+/// with a typed failure: state that grows with the conversation belongs in the journal.
+pub const MAX_STATE_BYTES: usize = 64 * 1024;
+
+/// A record of the keeper's spool, as an adapter sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// The connection it came on, from 1.
+    pub connection: u32,
+    /// When the keeper took it, Unix ms.
+    pub at: i64,
+    /// What it is.
+    pub incoming: Incoming<'a>,
+}
+
+/// What a record is.
+#[derive(Debug, Clone, Copy)]
+pub enum Incoming<'a> {
+    /// The agent can be spoken to: its process runs (stdio, connection 1) or a WebSocket is open. The adapter answers
+    /// with its handshake.
+    Connected,
+    /// The connection is gone; frames made for it that were not written never will be.
+    Disconnected,
+    /// One message of the agent: a line without its end, or a WebSocket text.
+    Message(&'a [u8]),
+    /// A message that was too long to keep: its length and its first bytes.
+    Oversize {
+        /// Its length in bytes.
+        length: u64,
+        /// Its beginning.
+        head: &'a [u8],
+    },
+    /// An unterminated last line.
+    Fragment(&'a [u8]),
+}
+
+/// Something the agent said, and to which session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    /// The session; None: every session of the process.
+    pub session: Option<SessionId>,
+    /// What.
+    pub event: AgentEvent,
+}
+
+/// A message for the agent, on the connection that the adapter last saw connected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Its bytes, without line end.
+    pub payload: Vec<u8>,
+    /// May overtake unwritten ones, and may go out though the store is full.
+    pub urgent: bool,
+    /// The submission whose message it carries.
+    pub carries: Option<SubmissionId>,
+}
+
+/// What a record or a decision was translated to, in order.
+#[derive(Debug, Default)]
+pub struct Translated {
+    /// For the sessions.
+    pub said: Vec<Said>,
+    /// For the agent.
+    pub frames: Vec<Frame>,
+}
+
+impl Translated {
+    /// Says something to one session.
+    pub fn say(&mut self, session: &SessionId, event: AgentEvent) {
+        self.said.push(Said { session: Some(session.clone()), event });
+    }
+
+    /// Says something to every session of the process.
+    pub fn say_all(&mut self, event: AgentEvent) {
+        self.said.push(Said { session: None, event });
+    }
+
+    /// Sends a frame that carries no message.
+    pub fn send(&mut self, frame: &Value) {
+        self.frames.push(Frame { payload: frame.to_string().into_bytes(), urgent: false, carries: None });
+    }
+
+    /// Sends a frame that stops something.
+    pub fn send_urgent(&mut self, frame: &Value) {
+        self.frames.push(Frame { payload: frame.to_string().into_bytes(), urgent: true, carries: None });
+    }
+
+    /// Sends the frame that carries a submission's message. Exactly one frame may carry it.
+    pub fn send_message(&mut self, frame: &Value, submission: &SubmissionId) {
+        let carries = Some(submission.clone());
+        self.frames.push(Frame { payload: frame.to_string().into_bytes(), urgent: false, carries });
+    }
+}
+
+/// What a session pins that an adapter needs when it opens the session's thread.
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+pub struct ThreadContext {
+    /// Absolute.
+    pub cwd: String,
+    /// Absolute.
+    pub additional_directories: Vec<String>,
+    /// As ACP names them.
+    pub mcp_servers: Vec<Value>,
+    /// Beside the agent's own.
+    pub instructions: Option<String>,
+}
+
+/// A part of an adapter's state that changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateChange {
+    /// `connection`, or `thread:` and the session's id.
+    pub scope: String,
+    /// The new value; None: gone.
+    pub body: Option<Vec<u8>>,
+}
+
+/// Why an adapter cannot carry a decision out now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CannotTell {
+    /// The session is not bound to this process.
+    #[error("session {0} is not bound to this process")]
+    UnknownSession(SessionId),
+    /// The thread is not open.
+    #[error("session {0} has no open thread")]
+    NoThread(SessionId),
+    /// Another input is not taken yet.
+    #[error("another input of session {0} is not taken yet")]
+    InputUntaken(SessionId),
+    /// The request is not open on this connection.
+    #[error("request {0} is not open on this connection")]
+    UnknownRequest(String),
+    /// There is no connection now.
+    #[error("the agent is not connected")]
+    NotConnected,
+}
+
+/// A pure translator. One adapter serves one process; its sessions' threads are kept apart.
+pub trait Adapter: Send + fmt::Debug {
+    /// What this protocol can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// The version of the saved state; a value of another version is dropped and the lane re-attaches.
+    fn state_version(&self) -> u32;
+
+    /// Makes a session known, before its first decision and again after each load. Idempotent; keeps restored state.
+    fn bind(&mut self, session: &SessionId, context: ThreadContext);
+
+    /// Translates one record. Never fails: what it cannot read it says (`Notice`, `Unmodelled`).
+    fn ingest(&mut self, record: Record<'_>, out: &mut Translated);
+
+    /// Makes the frames of a decision.
+    ///
+    /// # Errors
+    /// [`CannotTell`]; then no frame was made and no state changed.
+    fn tell(&mut self, session: &SessionId, decision: &Decision, out: &mut Translated) -> Result<(), CannotTell>;
+
+    /// The parts of the state that changed since the last call.
+    fn changes(&mut self) -> Vec<StateChange>;
+
+    /// Takes a saved part back. An unreadable part is left out: the answer is false, and the lane re-attaches.
+    fn restore(&mut self, scope: &str, body: &[u8]) -> bool;
+}

@@ -1,0 +1,127 @@
+//! How an agent is started: a plan, made of values, carried out by the host through a keeper.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Protocols that we speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentKind {
+    /// `codex app-server`.
+    Codex,
+    /// Any ACP agent.
+    Acp,
+    /// The built-in one; speaks ACP.
+    Demo,
+}
+
+/// What the host knows when it asks for a plan.
+#[derive(Debug, Clone)]
+pub struct LaunchRequest {
+    /// The resolved command: an absolute program and its arguments.
+    pub command: Vec<String>,
+    /// The account home, where pinned.
+    pub account_home: Option<PathBuf>,
+    /// The environment the agent is allowed: allow-listed variables of the host, then configured ones.
+    pub env: Vec<(String, String)>,
+}
+
+/// How the keeper speaks with the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlannedTransport {
+    /// Lines over stdin and stdout.
+    Stdio,
+    /// The agent listens on a Unix socket; `{socket}` in an argument stands for its address.
+    WsUnix,
+}
+
+/// What a stopped reader means for this agent (design section 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtSpoolLimit {
+    /// The pipe pushes back.
+    Blocks,
+    /// The agent drops a slow reader: the connection ends, typed.
+    Cuts,
+    /// The agent grows without limit: the turn is ended.
+    Buffers,
+}
+
+/// One step of the way to end it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlannedStep {
+    /// Close its input.
+    EndInput {
+        /// How long to wait before the next step, ms.
+        wait_ms: u64,
+    },
+    /// SIGTERM to the agent alone.
+    Terminate {
+        /// How long to wait before the next step, ms.
+        wait_ms: u64,
+    },
+    /// SIGINT to the agent alone.
+    Interrupt {
+        /// How long to wait before the next step, ms.
+        wait_ms: u64,
+    },
+}
+
+/// Everything that is particular about starting and ending one agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaunchPlan {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// How it is spoken with.
+    pub transport: PlannedTransport,
+    /// How it is ended; KILL to the group always follows.
+    pub ladder: Vec<PlannedStep>,
+    /// What a full spool means.
+    pub at_limit: AtSpoolLimit,
+}
+
+/// Why no plan can be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The command is empty.
+    #[error("the agent's command is empty")]
+    EmptyCommand,
+}
+
+/// Makes the plan of a protocol.
+///
+/// # Errors
+/// [`PlanError`].
+pub fn plan(kind: AgentKind, request: &LaunchRequest) -> Result<LaunchPlan, PlanError> {
+    if request.command.is_empty() {
+        return Err(PlanError::EmptyCommand);
+    }
+    let mut env = request.env.clone();
+    let mut argv = request.command.clone();
+    Ok(match kind {
+        AgentKind::Codex => {
+            if let Some(home) = &request.account_home {
+                env.retain(|(name, _)| name != "CODEX_HOME");
+                env.push(("CODEX_HOME".to_owned(), home.display().to_string()));
+            }
+            argv.extend(["app-server", "--listen", "unix://{socket}"].map(str::to_owned));
+            LaunchPlan {
+                argv,
+                env,
+                transport: PlannedTransport::WsUnix,
+                // The listener drains on a first TERM (an open approval holds it for ever) and leaves on a second, measured.
+                ladder: vec![PlannedStep::Terminate { wait_ms: 500 }, PlannedStep::Terminate { wait_ms: 2_000 }],
+                at_limit: AtSpoolLimit::Cuts,
+            }
+        }
+        AgentKind::Acp | AgentKind::Demo => LaunchPlan {
+            argv,
+            env,
+            transport: PlannedTransport::Stdio,
+            // End of input is the best cleaner of ACP agents (acp.md 3.1); two of five ignore it.
+            ladder: vec![PlannedStep::EndInput { wait_ms: 3_000 }, PlannedStep::Terminate { wait_ms: 2_000 }],
+            at_limit: AtSpoolLimit::Blocks,
+        },
+    })
+}

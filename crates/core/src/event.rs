@@ -1,0 +1,633 @@
+//! The journal's events. Their serialized form is public (contract section 3) and stored for ever: fields may be
+//! added with a default, never changed in meaning.
+
+use crate::agent::{AgentInfo, NoticeLevel, TakenProof};
+use crate::content::{
+    Answer, ContentBlock, Delivery, DeliveryTaken, Failure, ItemFields, ItemKind, Origin, Outcome,
+    PermissionOption, RequestKind, StopReason,
+};
+use crate::process::{ProcessExit, ProcessId, Stray};
+use crate::{
+    Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey, SessionId, SessionOptions,
+    SubmissionId, ThreadId, TurnId,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How a thread came into the chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ThreadOrigin {
+    /// Made for this session.
+    Created,
+    /// Brought by the user.
+    Adopted,
+    /// Taken up again in another process.
+    Resumed,
+    /// Branched off.
+    Forked,
+    /// In place of one that the agent never saved.
+    Superseded,
+    /// In place of one whose history is proven gone; the user chose.
+    Replaced,
+}
+
+/// Terminal states of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestEnd {
+    /// Answered by one of us.
+    Answered,
+    /// Answered no by one of us.
+    Declined,
+    /// Withdrawn by a stop or with its turn.
+    Cancelled,
+    /// Answered elsewhere, or withdrawn by the agent.
+    Superseded,
+    /// Its process is gone and nobody answered.
+    Lost,
+}
+
+/// Why a turn or a submission waits, or what is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueReason {
+    /// The agent is being started.
+    Starting,
+    /// A turn runs.
+    TurnRunning,
+    /// Another input is not yet taken.
+    InputUntaken,
+    /// The user stopped; the queue waits for `resume`.
+    Paused,
+    /// As many processes as may run are running.
+    Capacity,
+    /// The session must be recovered first.
+    Recovering,
+}
+
+/// What happened. The tag is the event's type.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type")]
+pub enum Event {
+    /// The session is there.
+    #[serde(rename = "session.created")]
+    SessionCreated {
+        /// Its id.
+        session: SessionId,
+        /// Its name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// What pins it.
+        launch: LaunchSnapshot,
+        /// What it begins with.
+        options: SessionOptions,
+    },
+    /// Name, options or the archived mark changed; absent: unchanged.
+    #[serde(rename = "session.updated")]
+    SessionUpdated {
+        /// The new name; null takes it away.
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "double_option")]
+        #[schemars(with = "Option<String>")]
+        name: Option<Option<String>>,
+        /// The new options, whole.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        options: Option<SessionOptions>,
+        /// The new mark.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        archived: Option<bool>,
+        /// The queue pause, set by a stop and lifted on purpose.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queue_paused: Option<bool>,
+    },
+    /// The session is deleted; only its id stays taken.
+    #[serde(rename = "session.deleted")]
+    SessionDeleted {},
+    /// The right to write is reserved; no process runs yet.
+    #[serde(rename = "lease.reserved")]
+    LeaseReserved {
+        /// The new fence.
+        fence: Fence,
+        /// For which process.
+        process: ProcessToken,
+    },
+    /// The thread is proven: the agent may be written to.
+    #[serde(rename = "lease.held")]
+    LeaseHeld {
+        /// The fence.
+        fence: Fence,
+        /// The process.
+        process: ProcessToken,
+        /// The thread.
+        thread: ThreadId,
+    },
+    /// Nobody may write.
+    #[serde(rename = "lease.released")]
+    LeaseReleased {
+        /// The fence that ended.
+        fence: Fence,
+        /// Why.
+        reason: LeaseEnd,
+    },
+    /// The agent's process runs.
+    #[serde(rename = "process.started")]
+    ProcessStarted {
+        /// Which.
+        process: ProcessToken,
+        /// Its identity.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent: Option<ProcessId>,
+    },
+    /// The agent finished its handshake.
+    #[serde(rename = "process.ready")]
+    ProcessReady {
+        /// Which.
+        process: ProcessToken,
+        /// Who it says it is.
+        info: AgentInfo,
+    },
+    /// A returning host took the process over; the agent never noticed.
+    #[serde(rename = "process.adopted")]
+    ProcessAdopted {
+        /// Which.
+        process: ProcessToken,
+    },
+    /// It can be proven neither alive nor gone.
+    #[serde(rename = "process.unverifiable")]
+    ProcessUnverifiable {
+        /// Which.
+        process: ProcessToken,
+        /// Why.
+        why: String,
+    },
+    /// It is proven gone.
+    #[serde(rename = "process.exited")]
+    ProcessExited {
+        /// Which.
+        process: ProcessToken,
+        /// How.
+        exit: ProcessExit,
+    },
+    /// It left processes behind.
+    #[serde(rename = "strays.found")]
+    StraysFound {
+        /// Which process did.
+        process: ProcessToken,
+        /// What it left.
+        strays: Vec<Stray>,
+    },
+    /// The chain has a new head.
+    #[serde(rename = "thread.linked")]
+    ThreadLinked {
+        /// The thread.
+        thread: ThreadId,
+        /// How it came.
+        how: ThreadOrigin,
+        /// The head before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        previous: Option<ThreadId>,
+    },
+    /// The message is durable.
+    #[serde(rename = "submission.accepted")]
+    SubmissionAccepted {
+        /// Which.
+        submission: SubmissionId,
+        /// What.
+        content: Vec<ContentBlock>,
+        /// As asked.
+        delivery: Delivery,
+        /// As taken.
+        taken_as: DeliveryTaken,
+        /// The message that this one sends again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resends: Option<SubmissionId>,
+    },
+    /// It waits, and for what.
+    #[serde(rename = "submission.queued")]
+    SubmissionQueued {
+        /// Which.
+        submission: SubmissionId,
+        /// For what.
+        reason: QueueReason,
+    },
+    /// It is on its way to the agent, once.
+    #[serde(rename = "submission.delivered")]
+    SubmissionDelivered {
+        /// Which.
+        submission: SubmissionId,
+        /// To which process.
+        process: ProcessToken,
+        /// As which input.
+        input: u64,
+    },
+    /// The agent has it, by proof.
+    #[serde(rename = "submission.taken")]
+    SubmissionTaken {
+        /// Which.
+        submission: SubmissionId,
+        /// Which proof.
+        proof: TakenProof,
+        /// Into which turn, where known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
+    },
+    /// The agent refused it.
+    #[serde(rename = "submission.rejected")]
+    SubmissionRejected {
+        /// Which.
+        submission: SubmissionId,
+        /// Why.
+        failure: Failure,
+    },
+    /// It was withdrawn before the agent had it.
+    #[serde(rename = "submission.cancelled")]
+    SubmissionCancelled {
+        /// Which.
+        submission: SubmissionId,
+    },
+    /// A user gave it up while in doubt.
+    #[serde(rename = "submission.dropped")]
+    SubmissionDropped {
+        /// Which.
+        submission: SubmissionId,
+    },
+    /// Whether the agent has it is not known.
+    #[serde(rename = "submission.doubtful")]
+    SubmissionDoubtful {
+        /// Which.
+        submission: SubmissionId,
+        /// What would settle it.
+        settles_by: SettlesBy,
+    },
+    /// The keeper refused an input: it was never written. A message returns to the queue.
+    #[serde(rename = "input.refused")]
+    InputRefused {
+        /// Which process.
+        process: ProcessToken,
+        /// Which input.
+        input: u64,
+        /// The message that it carried.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        submission: Option<SubmissionId>,
+        /// Why.
+        why: String,
+    },
+    /// The agent works.
+    #[serde(rename = "turn.started")]
+    TurnStarted {
+        /// Which.
+        turn: TurnId,
+        /// The provider's id of it.
+        provider_turn: ProviderTurn,
+        /// Whose.
+        origin: Origin,
+        /// The message that it answers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        submission: Option<SubmissionId>,
+    },
+    /// Its origin is shown now.
+    #[serde(rename = "turn.updated")]
+    TurnUpdated {
+        /// Which.
+        turn: TurnId,
+        /// Whose.
+        origin: Origin,
+        /// The message that it answers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        submission: Option<SubmissionId>,
+    },
+    /// It waits for an answer.
+    #[serde(rename = "turn.waiting")]
+    TurnWaiting {
+        /// Which.
+        turn: TurnId,
+    },
+    /// It goes on.
+    #[serde(rename = "turn.resumed")]
+    TurnResumed {
+        /// Which.
+        turn: TurnId,
+    },
+    /// It ended, once.
+    #[serde(rename = "turn.ended")]
+    TurnEnded {
+        /// Which.
+        turn: TurnId,
+        /// How.
+        outcome: Outcome,
+        /// In ACP's word, where there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stop_reason: Option<StopReason>,
+        /// What went wrong.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Failure>,
+        /// Tokens and the like.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Value>,
+        /// When it began, Unix ms.
+        started_at: i64,
+    },
+    /// An item begins.
+    #[serde(rename = "item.started")]
+    ItemStarted {
+        /// Which.
+        item: ItemId,
+        /// The provider's key of it; absent where we made the item.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<ItemKey>,
+        /// In which turn.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
+        /// What it is.
+        kind: ItemKind,
+        /// What it carries.
+        #[serde(flatten)]
+        fields: ItemFields,
+    },
+    /// More text, from `offset` bytes on.
+    #[serde(rename = "item.delta")]
+    ItemDelta {
+        /// Which.
+        item: ItemId,
+        /// Bytes of UTF-8 before this text.
+        offset: u64,
+        /// The text.
+        text: String,
+    },
+    /// Changed fields.
+    #[serde(rename = "item.updated")]
+    ItemUpdated {
+        /// Which.
+        item: ItemId,
+        /// The changed ones.
+        #[serde(flatten)]
+        fields: ItemFields,
+    },
+    /// It is done, once.
+    #[serde(rename = "item.completed")]
+    ItemCompleted {
+        /// Which.
+        item: ItemId,
+        /// The changed fields, and `status`.
+        #[serde(flatten)]
+        fields: ItemFields,
+        /// Bytes of UTF-8 of its text.
+        bytes: u64,
+        /// `sha256:…` of its text.
+        digest: String,
+        /// The whole text, only where it differs from the folded deltas.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// True where `text` replaces the folded deltas.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replaces: bool,
+    },
+    /// The agent asks.
+    #[serde(rename = "request.opened")]
+    RequestOpened {
+        /// Which.
+        request: RequestId,
+        /// The provider's key of it, within its process.
+        key: RequestKey,
+        /// What an answer must name; grows with every change.
+        revision: u64,
+        /// Which process asks.
+        process: ProcessToken,
+        /// In which turn.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
+        /// About which item.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        item: Option<ItemId>,
+        /// What kind of thing.
+        kind: RequestKind,
+        /// A line for people.
+        title: String,
+        /// The ways to answer.
+        options: Vec<PermissionOption>,
+        /// What it is about, in the provider's shape.
+        details: Value,
+    },
+    /// Somebody answered; the answer is on its way.
+    #[serde(rename = "request.answered")]
+    RequestAnswered {
+        /// Which.
+        request: RequestId,
+        /// The revision now.
+        revision: u64,
+        /// The answer that won.
+        answer: Answer,
+        /// Who gave it.
+        by: String,
+    },
+    /// It is settled, once.
+    #[serde(rename = "request.closed")]
+    RequestClosed {
+        /// Which.
+        request: RequestId,
+        /// The revision now.
+        revision: u64,
+        /// How it ended.
+        state: RequestEnd,
+        /// Whether the agent confirmed; absent where it cannot.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        confirmed: Option<bool>,
+    },
+    /// A stop was asked for and is on its way to the agent.
+    #[serde(rename = "interrupt.requested")]
+    InterruptRequested {
+        /// The turn, where one is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
+    },
+    /// The plan, whole.
+    #[serde(rename = "plan.updated")]
+    PlanUpdated {
+        /// ACP plan entries.
+        entries: Value,
+    },
+    /// Context and cost.
+    #[serde(rename = "usage.updated")]
+    UsageUpdated {
+        /// As the agent counts.
+        usage: Value,
+    },
+    /// What is in force, as the agent reports it.
+    #[serde(rename = "options.updated")]
+    OptionsUpdated {
+        /// The options.
+        options: SessionOptions,
+    },
+    /// Slash commands and the like.
+    #[serde(rename = "commands.updated")]
+    CommandsUpdated {
+        /// As the agent lists them.
+        commands: Value,
+    },
+    /// Something to be seen.
+    #[serde(rename = "notice")]
+    Notice {
+        /// How urgent.
+        level: NoticeLevel,
+        /// A sentence.
+        message: String,
+        /// The provider's own words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        provider: Option<Value>,
+    },
+    /// The session cannot go on by itself, or can again.
+    #[serde(rename = "session.recovering")]
+    SessionRecovering {
+        /// Why; absent: it can go on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Failure>,
+    },
+    /// A frame that this version does not model.
+    #[serde(rename = "provider.frame")]
+    ProviderFrame {
+        /// Its method or type.
+        name: String,
+        /// The frame, or nothing where the session's bound for such frames is used up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        frame: Option<Value>,
+        /// Such frames so far.
+        count: u64,
+    },
+    /// The journal begins anew; cursors of older epochs are reset.
+    #[serde(rename = "epoch.started")]
+    EpochStarted {
+        /// Why.
+        reason: EpochReason,
+    },
+}
+
+/// Why a lease ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseEnd {
+    /// The process is proven gone.
+    ProcessGone,
+    /// The reservation was never used.
+    Unused,
+    /// The thread could not be opened.
+    ThreadRefused,
+    /// A user gave it up.
+    Abandoned,
+}
+
+/// What would settle a doubtful submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SettlesBy {
+    /// The provider's history, read when the thread is next opened.
+    History,
+    /// Only a user.
+    User,
+}
+
+/// Why an epoch began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EpochReason {
+    /// The database is older than what was shown.
+    StoreRewound,
+    /// A keeper's manifest carries a higher fence than the record.
+    FenceAhead,
+}
+
+/// An event with its place in the journal. A merged run of deltas stands at its last `seq` and carries `first_seq`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Stamped {
+    /// The epoch.
+    pub epoch: u64,
+    /// The place; dense from 1.
+    pub seq: u64,
+    /// The place of the first of a merged run of deltas; absent where the event stands for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_seq: Option<u64>,
+    /// When it was decided, Unix ms.
+    pub at: i64,
+    /// The session's fence then.
+    pub fence: Fence,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+impl Event {
+    /// The type, as in the serialized tag.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::SessionCreated { .. } => "session.created",
+            Self::SessionUpdated { .. } => "session.updated",
+            Self::SessionDeleted {} => "session.deleted",
+            Self::LeaseReserved { .. } => "lease.reserved",
+            Self::LeaseHeld { .. } => "lease.held",
+            Self::LeaseReleased { .. } => "lease.released",
+            Self::ProcessStarted { .. } => "process.started",
+            Self::ProcessReady { .. } => "process.ready",
+            Self::ProcessAdopted { .. } => "process.adopted",
+            Self::ProcessUnverifiable { .. } => "process.unverifiable",
+            Self::ProcessExited { .. } => "process.exited",
+            Self::StraysFound { .. } => "strays.found",
+            Self::ThreadLinked { .. } => "thread.linked",
+            Self::SubmissionAccepted { .. } => "submission.accepted",
+            Self::SubmissionQueued { .. } => "submission.queued",
+            Self::SubmissionDelivered { .. } => "submission.delivered",
+            Self::SubmissionTaken { .. } => "submission.taken",
+            Self::SubmissionRejected { .. } => "submission.rejected",
+            Self::SubmissionCancelled { .. } => "submission.cancelled",
+            Self::SubmissionDropped { .. } => "submission.dropped",
+            Self::SubmissionDoubtful { .. } => "submission.doubtful",
+            Self::InputRefused { .. } => "input.refused",
+            Self::TurnStarted { .. } => "turn.started",
+            Self::TurnUpdated { .. } => "turn.updated",
+            Self::TurnWaiting { .. } => "turn.waiting",
+            Self::TurnResumed { .. } => "turn.resumed",
+            Self::TurnEnded { .. } => "turn.ended",
+            Self::ItemStarted { .. } => "item.started",
+            Self::ItemDelta { .. } => "item.delta",
+            Self::ItemUpdated { .. } => "item.updated",
+            Self::ItemCompleted { .. } => "item.completed",
+            Self::RequestOpened { .. } => "request.opened",
+            Self::RequestAnswered { .. } => "request.answered",
+            Self::RequestClosed { .. } => "request.closed",
+            Self::InterruptRequested { .. } => "interrupt.requested",
+            Self::PlanUpdated { .. } => "plan.updated",
+            Self::UsageUpdated { .. } => "usage.updated",
+            Self::OptionsUpdated { .. } => "options.updated",
+            Self::CommandsUpdated { .. } => "commands.updated",
+            Self::Notice { .. } => "notice",
+            Self::SessionRecovering { .. } => "session.recovering",
+            Self::ProviderFrame { .. } => "provider.frame",
+            Self::EpochStarted { .. } => "epoch.started",
+        }
+    }
+
+    /// The item that the event is about.
+    #[must_use]
+    pub const fn item(&self) -> Option<&ItemId> {
+        match self {
+            Self::ItemStarted { item, .. }
+            | Self::ItemDelta { item, .. }
+            | Self::ItemUpdated { item, .. }
+            | Self::ItemCompleted { item, .. } => Some(item),
+            _ => None,
+        }
+    }
+}
+
+/// Absent, null and a value are three things.
+mod double_option {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &Option<Option<String>>, serializer: S) -> Result<S::Ok, S::Error> {
+        value.as_ref().and_then(Option::as_ref).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+        Option::<String>::deserialize(deserializer).map(Some)
+    }
+}

@@ -1,0 +1,59 @@
+//! What pins a session at its creation.
+
+use crate::{AgentName, HostId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Everything that is decided once, when the session is created, and never again. Command and version are read
+/// anew at each start; a difference is a journaled notice.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LaunchSnapshot {
+    /// The host that made it.
+    pub host: HostId,
+    /// The agent's registered name.
+    pub agent: AgentName,
+    /// The folder the agent works in; absolute.
+    pub cwd: String,
+    /// Further folders; absolute.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub additional_directories: Vec<String>,
+    /// The account home (CODEX_HOME and its like); absolute. None: the agent's own default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account_home: Option<String>,
+    /// MCP servers, as ACP names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp_servers: Vec<Value>,
+    /// Instructions for the agent, beside its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+    /// Names (never values) of the environment variables added for this session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env_names: Vec<String>,
+    /// The command as resolved at creation, for the notice when it differs later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+/// What may change during a session's life.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct SessionOptions {
+    /// The model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The reasoning effort.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<String>,
+    /// The service tier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// The agent's mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The sandbox, in the agent's own words (`read-only`, `workspace-write`, `danger-full-access` for Codex).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+    /// When the agent asks, in its own words (`untrusted`, `on-request`, `never` for Codex).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<String>,
+}

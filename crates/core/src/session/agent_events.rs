@@ -1,0 +1,315 @@
+//! What the agent says, decided.
+
+use super::commands::end_of_answer;
+use super::state::{Phase, RequestState, Session, SubmissionState};
+use super::{Effect, Moment, Out, UNMODELLED_BYTES};
+use crate::agent::{AgentEvent, AskedByAgent, Decision, NoticeLevel, TakenProof};
+use crate::content::{Failure, FailureCode, Origin, Outcome, StopReason};
+use crate::event::{Event, QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
+use crate::process::CloseOrder;
+use crate::{ProviderTurn, Refusal, RequestId, RequestKey, SubmissionId, ThreadId, TurnId};
+use serde_json::Value;
+
+impl Session {
+    pub(super) fn on_agent(&mut self, event: AgentEvent, moment: &Moment<'_>, out: &mut Out) -> Result<(), Refusal> {
+        if self.phase == Phase::Free {
+            return Err(Refusal::illegal("free (no process may speak)", "an agent event"));
+        }
+        match event {
+            AgentEvent::Ready(info) => {
+                if matches!(self.phase, Phase::Reserved | Phase::Spawned)
+                    && let Some(process) = self.process.clone()
+                {
+                    self.emit(out, moment.now, Event::ProcessReady { process, info });
+                    self.open_thread(out);
+                }
+            }
+            AgentEvent::ThreadOpened { thread, resumed } => self.thread_opened(thread, resumed, moment, out),
+            AgentEvent::ThreadRefused { failure } => self.thread_refused(failure, moment, out),
+            AgentEvent::InputTaken { submission, proof } => self.input_taken(&submission, proof, moment, out),
+            AgentEvent::InputRejected { submission, failure } => {
+                if self.submission(&submission).is_some() {
+                    self.emit(out, moment.now, Event::SubmissionRejected { submission, failure });
+                    self.advance(moment, out);
+                }
+            }
+            AgentEvent::InputAbsent { submission } => {
+                let doubtful = self
+                    .submission(&submission)
+                    .is_some_and(|open| matches!(open.state, SubmissionState::Doubtful { .. }));
+                if doubtful {
+                    let reason = QueueReason::Starting;
+                    self.emit(out, moment.now, Event::SubmissionQueued { submission, reason });
+                    self.advance(moment, out);
+                }
+            }
+            AgentEvent::TurnStarted { turn, origin, submission } => {
+                self.turn_started(turn, origin, submission, moment, out);
+            }
+            AgentEvent::TurnEnded { turn, outcome, stop_reason, failure, usage } => {
+                self.turn_ended(&turn, outcome, stop_reason, failure, usage, moment, out);
+            }
+            AgentEvent::ItemStarted { key, turn, kind, fields } => {
+                self.item_started(&key, turn.as_ref(), kind, fields, moment, out);
+            }
+            AgentEvent::ItemDelta { key, turn, kind, text } => {
+                self.item_delta(&key, turn.as_ref(), kind, text, moment, out);
+            }
+            AgentEvent::ItemUpdated { key, fields } => self.item_updated(&key, fields, moment, out),
+            AgentEvent::ItemCompleted { key, turn, kind, status, text, fields } => {
+                self.item_completed(&key, turn.as_ref(), kind, status, text, fields, moment, out);
+            }
+            AgentEvent::RequestOpened(asked) => self.request_opened(asked, moment, out),
+            AgentEvent::RequestSettled { key, confirmed } => self.request_settled(&key, confirmed, moment, out),
+            AgentEvent::Plan(entries) => self.emit(out, moment.now, Event::PlanUpdated { entries }),
+            AgentEvent::Usage(usage) => self.emit(out, moment.now, Event::UsageUpdated { usage }),
+            AgentEvent::Options(options) => {
+                if options != self.options {
+                    self.emit(out, moment.now, Event::OptionsUpdated { options });
+                }
+            }
+            AgentEvent::Commands(commands) => self.emit(out, moment.now, Event::CommandsUpdated { commands }),
+            AgentEvent::Notice { level, message, provider } => {
+                self.emit(out, moment.now, Event::Notice { level, message, provider });
+            }
+            AgentEvent::Unmodelled { name, frame } => {
+                let fits = self.unmodelled_bytes + frame.to_string().len() as u64 <= UNMODELLED_BYTES;
+                let event =
+                    Event::ProviderFrame { name, frame: fits.then_some(frame), count: self.unmodelled_count + 1 };
+                self.emit(out, moment.now, event);
+            }
+        }
+        Ok(())
+    }
+
+    fn open_thread(&self, out: &mut Out) {
+        let doubtful = self
+            .submissions
+            .iter()
+            .filter(|open| matches!(open.state, SubmissionState::Doubtful { settles_by: SettlesBy::History }))
+            .map(|open| open.id.clone())
+            .collect();
+        out.effects.push(Effect::Tell(Decision::OpenThread {
+            resume: self.thread().cloned(),
+            options: self.options.clone(),
+            doubtful,
+        }));
+    }
+
+    fn thread_opened(&mut self, thread: ThreadId, resumed: bool, moment: &Moment<'_>, out: &mut Out) {
+        if self.phase != Phase::Opening {
+            return;
+        }
+        let (Some(process), head) = (self.process.clone(), self.thread().cloned()) else { return };
+        let how = match (&head, resumed) {
+            (Some(head), true) if *head != thread => {
+                let failure = Failure::new(
+                    FailureCode::ThreadMissing,
+                    format!("the agent was asked to take up thread {head} and answered with {thread}; nothing was sent to it"),
+                );
+                self.hold(failure, moment, out);
+                return;
+            }
+            (Some(_), true) => ThreadOrigin::Resumed,
+            (None, true) => ThreadOrigin::Adopted,
+            (Some(_), false) => ThreadOrigin::Superseded,
+            (None, false) => ThreadOrigin::Created,
+        };
+        let linked = Event::ThreadLinked { thread: thread.clone(), how, previous: head };
+        self.emit(out, moment.now, linked);
+        self.emit(out, moment.now, Event::LeaseHeld { fence: self.fence, process, thread });
+        self.advance(moment, out);
+    }
+
+    fn thread_refused(&mut self, failure: Failure, moment: &Moment<'_>, out: &mut Out) {
+        if self.phase != Phase::Opening {
+            return;
+        }
+        if failure.code == FailureCode::ThreadMissing && self.thread().is_some() && !self.thread_used {
+            // Made by us, never used, so never saved by the agent: nothing is lost by making another.
+            let options = self.options.clone();
+            out.effects.push(Effect::Tell(Decision::OpenThread { resume: None, options, doubtful: Vec::new() }));
+            return;
+        }
+        self.hold(failure, moment, out);
+    }
+
+    /// The session cannot go on by itself: says why, and ends the process that cannot be used.
+    fn hold(&mut self, failure: Failure, moment: &Moment<'_>, out: &mut Out) {
+        self.emit(out, moment.now, Event::SessionRecovering { failure: Some(failure) });
+        self.advance(moment, out);
+        out.effects.push(Effect::Close { order: CloseOrder::Host });
+    }
+
+    fn input_taken(&mut self, submission: &SubmissionId, proof: TakenProof, moment: &Moment<'_>, out: &mut Out) {
+        let Some(open) = self.submission(submission) else { return };
+        if matches!(open.state, SubmissionState::Accepted { .. }) {
+            return;
+        }
+        let content = open.content.clone();
+        let turn = self
+            .turns
+            .iter()
+            .find(|turn| turn.submission.as_ref() == Some(submission))
+            .map(|turn| turn.id.clone());
+        let taken = Event::SubmissionTaken { submission: submission.clone(), proof, turn: turn.clone() };
+        self.emit(out, moment.now, taken);
+        self.show_user_message(submission, &content, turn, moment, out);
+        self.advance(moment, out);
+    }
+
+    fn turn_started(
+        &mut self,
+        provider_turn: ProviderTurn,
+        origin: Origin,
+        submission: Option<SubmissionId>,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
+        if let Some(open) = self.turn_of(&provider_turn) {
+            if open.origin == Origin::Unknown && origin != Origin::Unknown {
+                let turn = open.id.clone();
+                self.emit(out, moment.now, Event::TurnUpdated { turn, origin, submission });
+            }
+            return;
+        }
+        if self.finished_turns.contains(&provider_turn) {
+            return;
+        }
+        let turn = TurnId(format!("t{}", self.turn_count + 1));
+        self.emit(out, moment.now, Event::TurnStarted { turn, provider_turn, origin, submission });
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one agent event, and where they go")]
+    fn turn_ended(
+        &mut self,
+        provider_turn: &ProviderTurn,
+        outcome: Outcome,
+        stop_reason: Option<StopReason>,
+        failure: Option<Failure>,
+        usage: Option<Value>,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
+        if self.finished_turns.contains(provider_turn) {
+            return;
+        }
+        if self.turn_of(provider_turn).is_none() {
+            // Its beginning was never seen (a connection was lost): shown as what it is, a turn of unknown origin.
+            self.turn_started(provider_turn.clone(), Origin::Unknown, None, moment, out);
+        }
+        let Some(open) = self.turn_of(provider_turn) else { return };
+        let (turn, asked_to_stop, submission) = (open.id.clone(), open.interrupted, open.submission.clone());
+        let outcome = match outcome {
+            Outcome::Cancelled if asked_to_stop => Outcome::Interrupted,
+            other => other,
+        };
+        if let Some(id) = submission
+            && self.submission(&id).is_some_and(|open| matches!(open.state, SubmissionState::Delivered { .. }))
+        {
+            let settles_by =
+                if moment.capabilities.settles_by_history { SettlesBy::History } else { SettlesBy::User };
+            self.emit(out, moment.now, Event::SubmissionDoubtful { submission: id, settles_by });
+        }
+        self.end_turn(&turn, outcome, stop_reason, failure, usage, moment, out);
+        self.advance(moment, out);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one event, and where they go")]
+    pub(super) fn end_turn(
+        &mut self,
+        turn: &TurnId,
+        outcome: Outcome,
+        stop_reason: Option<StopReason>,
+        failure: Option<Failure>,
+        usage: Option<Value>,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
+        self.cut_items(Some(turn), moment, out);
+        let end = if outcome == Outcome::Lost { RequestEnd::Lost } else { RequestEnd::Cancelled };
+        self.close_requests(Some(turn), end, moment, out);
+        let started_at = self.turns.iter().find(|open| open.id == *turn).map_or(moment.now, |open| open.started_at);
+        let ended = Event::TurnEnded { turn: turn.clone(), outcome, stop_reason, failure, usage, started_at };
+        self.emit(out, moment.now, ended);
+    }
+
+    /// Closes open requests of a turn, or all: pending ones as `pending_end`, answered ones as answered, unconfirmed.
+    pub(super) fn close_requests(
+        &mut self,
+        of: Option<&TurnId>,
+        pending_end: RequestEnd,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
+        let ends: Vec<(RequestId, u64, RequestEnd, Option<bool>)> = self
+            .requests
+            .iter()
+            .filter(|open| of.is_none() || open.turn.as_ref() == of)
+            .map(|open| {
+                let (end, confirmed) = match &open.state {
+                    RequestState::Pending => (pending_end, None),
+                    RequestState::Answering { answer, .. } => (end_of_answer(answer, &open.options), Some(false)),
+                };
+                (open.id.clone(), open.revision + 1, end, confirmed)
+            })
+            .collect();
+        for (request, revision, state, confirmed) in ends {
+            self.emit(out, moment.now, Event::RequestClosed { request, revision, state, confirmed });
+        }
+    }
+
+    fn request_opened(&mut self, asked: AskedByAgent, moment: &Moment<'_>, out: &mut Out) {
+        let Some(process) = self.process.clone() else { return };
+        if self.requests.iter().any(|open| open.key == asked.key) {
+            return;
+        }
+        let turn = asked.turn.as_ref().and_then(|turn| self.turn_of(turn)).map(|turn| turn.id.clone());
+        let item = asked.item.as_ref().and_then(|key| self.item_by_key(key)).map(|item| item.id.clone());
+        let opened = Event::RequestOpened {
+            request: RequestId(format!("{}.r{}", self.id, self.request_count + 1)),
+            key: asked.key,
+            revision: 1,
+            process,
+            turn: turn.clone(),
+            item,
+            kind: asked.kind,
+            title: asked.title,
+            options: asked.options,
+            details: asked.details,
+        };
+        self.emit(out, moment.now, opened);
+        if let Some(turn) = turn
+            && self.turns.iter().any(|open| open.id == turn && !open.waiting)
+        {
+            self.emit(out, moment.now, Event::TurnWaiting { turn });
+        }
+    }
+
+    fn request_settled(&mut self, key: &RequestKey, confirmed: bool, moment: &Moment<'_>, out: &mut Out) {
+        let Some(open) = self.requests.iter().find(|open| open.key == *key) else { return };
+        let (state, confirmed) = match &open.state {
+            RequestState::Pending => (RequestEnd::Superseded, None),
+            RequestState::Answering { answer, .. } => (end_of_answer(answer, &open.options), Some(confirmed)),
+        };
+        let (request, revision) = (open.id.clone(), open.revision + 1);
+        self.emit(out, moment.now, Event::RequestClosed { request, revision, state, confirmed });
+        self.resume_turn_without_requests(moment, out);
+    }
+
+    pub(super) fn resume_turn_without_requests(&mut self, moment: &Moment<'_>, out: &mut Out) {
+        let free: Vec<TurnId> = self
+            .turns
+            .iter()
+            .filter(|turn| turn.waiting && !self.requests.iter().any(|open| open.turn.as_ref() == Some(&turn.id)))
+            .map(|turn| turn.id.clone())
+            .collect();
+        for turn in free {
+            self.emit(out, moment.now, Event::TurnResumed { turn });
+        }
+    }
+
+    pub(super) fn notice(&mut self, level: NoticeLevel, message: String, moment: &Moment<'_>, out: &mut Out) {
+        self.emit(out, moment.now, Event::Notice { level, message, provider: None });
+    }
+}

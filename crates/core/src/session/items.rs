@@ -1,0 +1,175 @@
+//! Items: begun once, completed once, their text as deltas with offsets.
+
+use super::state::{OpenItem, Session};
+use super::{Moment, Out};
+use crate::content::{ContentBlock, ItemFields, ItemKind, ItemStatus, plain_text};
+use crate::digest::TextDigest;
+use crate::event::Event;
+use crate::{ItemId, ItemKey, ProviderTurn, SubmissionId, TurnId};
+use serde_json::json;
+
+impl Session {
+    fn finished(&self, key: &ItemKey) -> bool {
+        self.finished_items.iter().rev().any(|done| done == key)
+    }
+
+    pub(super) fn start_item(
+        &mut self,
+        key: Option<ItemKey>,
+        turn: Option<TurnId>,
+        kind: ItemKind,
+        fields: ItemFields,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) -> ItemId {
+        let item = ItemId(format!("i{}", self.item_count + 1));
+        self.emit(out, moment.now, Event::ItemStarted { item: item.clone(), key, turn, kind, fields });
+        item
+    }
+
+    fn our_turn(&self, turn: Option<&ProviderTurn>) -> Option<TurnId> {
+        turn.and_then(|turn| self.turn_of(turn)).map(|turn| turn.id.clone())
+    }
+
+    /// The open item of a key, begun if it is new; None where it was completed before (a late frame).
+    fn open_item(
+        &mut self,
+        key: &ItemKey,
+        turn: Option<&ProviderTurn>,
+        kind: ItemKind,
+        fields: ItemFields,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) -> Option<(ItemId, bool)> {
+        if let Some(open) = self.item_by_key(key) {
+            return Some((open.id.clone(), false));
+        }
+        if self.finished(key) {
+            return None;
+        }
+        let turn = self.our_turn(turn);
+        Some((self.start_item(Some(key.clone()), turn, kind, fields, moment, out), true))
+    }
+
+    pub(super) fn item_started(
+        &mut self,
+        key: &ItemKey,
+        turn: Option<&ProviderTurn>,
+        kind: ItemKind,
+        fields: ItemFields,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
+        if let Some((item, false)) = self.open_item(key, turn, kind, fields.clone(), moment, out) {
+            self.emit(out, moment.now, Event::ItemUpdated { item, fields });
+        }
+    }
+
+    pub(super) fn item_delta(
+        &mut self,
+        key: &ItemKey,
+        turn: Option<&ProviderTurn>,
+        kind: ItemKind,
+        text: String,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
+        if text.is_empty() {
+            return;
+        }
+        let Some((item, _)) = self.open_item(key, turn, kind, ItemFields::default(), moment, out) else { return };
+        let offset = self.items.iter().rev().find(|open| open.id == item).map_or(0, |open| open.text.bytes());
+        self.emit(out, moment.now, Event::ItemDelta { item, offset, text });
+    }
+
+    pub(super) fn item_updated(&mut self, key: &ItemKey, fields: ItemFields, moment: &Moment<'_>, out: &mut Out) {
+        if let Some(open) = self.item_by_key(key) {
+            let item = open.id.clone();
+            self.emit(out, moment.now, Event::ItemUpdated { item, fields });
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one agent event, and where they go")]
+    pub(super) fn item_completed(
+        &mut self,
+        key: &ItemKey,
+        turn: Option<&ProviderTurn>,
+        kind: ItemKind,
+        status: ItemStatus,
+        text: Option<String>,
+        fields: ItemFields,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
+        let Some((item, _)) = self.open_item(key, turn, kind, fields.clone(), moment, out) else { return };
+        self.complete(&item, status, text, fields, moment, out);
+    }
+
+    /// Completes an open item. The provider's whole text wins over the folded deltas where they differ.
+    pub(super) fn complete(
+        &mut self,
+        item: &ItemId,
+        status: ItemStatus,
+        text: Option<String>,
+        mut fields: ItemFields,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
+        let Some(open) = self.items.iter().find(|open| open.id == *item) else { return };
+        fields.status = Some(status);
+        let folded = &open.text;
+        let event = match text.map(|text| (TextDigest::of(&text), text)) {
+            Some((whole, text)) if whole != *folded => Event::ItemCompleted {
+                item: item.clone(),
+                fields,
+                bytes: whole.bytes(),
+                digest: whole.finish(),
+                text: Some(text),
+                replaces: true,
+            },
+            _ => Event::ItemCompleted {
+                item: item.clone(),
+                fields,
+                bytes: folded.bytes(),
+                digest: folded.finish(),
+                text: None,
+                replaces: false,
+            },
+        };
+        self.emit(out, moment.now, event);
+    }
+
+    /// Ends open items as cut off: those of a turn that end with it, or all (the process is gone).
+    pub(super) fn cut_items(&mut self, of: Option<&TurnId>, moment: &Moment<'_>, out: &mut Out) {
+        let ends = |open: &&OpenItem| match of {
+            Some(turn) => open.turn.as_ref() == Some(turn) && open.kind.ends_with_turn(),
+            None => true,
+        };
+        let cut: Vec<ItemId> = self.items.iter().filter(ends).map(|open| open.id.clone()).collect();
+        for item in cut {
+            self.complete(&item, ItemStatus::Incomplete, None, ItemFields::default(), moment, out);
+        }
+    }
+
+    /// Puts what the user said into the timeline, when the agent is proven to have it.
+    pub(super) fn show_user_message(
+        &mut self,
+        submission: &SubmissionId,
+        content: &[ContentBlock],
+        turn: Option<TurnId>,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
+        let blocks = content.iter().map(|block| json!(block)).collect();
+        let fields =
+            ItemFields { content: Some(blocks), submission: Some(submission.clone()), ..ItemFields::default() };
+        let item = self.start_item(None, turn, ItemKind::UserMessage, fields, moment, out);
+        // The text stands in `content`; as folded text the item has none, and says so by its length.
+        let text = plain_text(content);
+        let shown = TextDigest::of(&text);
+        let fields = ItemFields { status: Some(ItemStatus::Completed), ..ItemFields::default() };
+        let (bytes, digest) = (shown.bytes(), shown.finish());
+        let completed = Event::ItemCompleted { item, fields, bytes, digest, text: None, replaces: false };
+        self.emit(out, moment.now, completed);
+    }
+}

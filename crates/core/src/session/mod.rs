@@ -1,0 +1,301 @@
+//! The session: a pure state machine. `handle` decides, `apply` folds; state is the fold of the journal, so what is
+//! not in an event does not exist.
+
+mod agent_events;
+mod apply;
+mod commands;
+mod items;
+mod process_facts;
+mod state;
+mod status;
+
+#[cfg(test)]
+mod tests;
+
+pub use state::{
+    ClosedRequest, Link, OpenItem, OpenRequest, OpenSubmission, OpenTurn, Phase, RequestState, Session, SubmissionState,
+};
+pub use status::{Status, StatusReport};
+
+use crate::agent::{AgentEvent, Capabilities, Decision};
+use crate::content::{Answer, ContentBlock, Delivery, DeliveryTaken, Failure};
+use crate::event::{EpochReason, Event, Stamped};
+use crate::process::{CloseOrder, ProcessFact};
+use crate::{
+    Fence, LaunchSnapshot, ProcessToken, Refusal, RequestId, SessionId, SessionOptions, SubmissionId, ThreadId, TurnId,
+};
+use serde::Serialize;
+
+/// As many submissions may wait in one session. One more is refused (`queue_full`): the queue stands in every
+/// snapshot.
+pub const MAX_QUEUED: usize = 1_000;
+/// Text of neighbouring deltas of one item that are decided in one batch is merged up to this many bytes, so that a
+/// fast agent costs one row per run, not one per delta. A longer run continues in the next row.
+pub const MERGED_DELTA_BYTES: usize = 16 * 1024;
+/// Bytes of unmodelled frames kept per session; over it they are counted only.
+pub const UNMODELLED_BYTES: u64 = 256 * 1024;
+/// Keys of finished items, turns and requests remembered so that their late frames touch nothing. Older ones fall
+/// out; a frame that late starts a new item, which shows it rather than loses it.
+pub const REMEMBERED: usize = 256;
+/// Links of the thread chain kept; the oldest are cut, the first stays.
+pub const CHAIN_LINKS: usize = 64;
+/// A process that died in its first turn this often in a row is not started again without a user.
+pub const CRASH_LOOP_DEATHS: u32 = 3;
+/// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
+pub const SNAPSHOT_VERSION: u32 = 1;
+
+/// What the world is when an input is handled: time and what the pure core may not make itself.
+#[derive(Debug, Clone)]
+pub struct Moment<'a> {
+    /// Unix time in milliseconds.
+    pub now: i64,
+    /// What the session's agent can do.
+    pub capabilities: &'a Capabilities,
+    /// A process token never used before, taken if this input acquires a process.
+    pub fresh: &'a ProcessToken,
+}
+
+/// Everything that can reach a session.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// A client's command.
+    Command(Command),
+    /// The agent said something.
+    Agent(AgentEvent),
+    /// The host found something out about the process.
+    Process(ProcessFact),
+    /// The lane made the frames of the submission's `StartTurn`, as this input. Must follow it at once.
+    Handed {
+        /// Which.
+        submission: SubmissionId,
+        /// The number of the frame that carries the message.
+        input: u64,
+    },
+    /// The lane could not make the frames.
+    NotHanded {
+        /// Which.
+        submission: SubmissionId,
+        /// Why.
+        failure: Failure,
+    },
+    /// The host is there (again): go on with what is owed.
+    Wake,
+    /// The journal was rewound: begin a new epoch.
+    NewEpoch(EpochReason),
+}
+
+/// What a client asks of a session.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// A message.
+    Send {
+        /// Its id.
+        submission: SubmissionId,
+        /// What.
+        content: Vec<ContentBlock>,
+        /// How.
+        delivery: Delivery,
+        /// The message it sends again.
+        resends: Option<SubmissionId>,
+    },
+    /// Stop what runs.
+    Interrupt,
+    /// Answer a request, by compare-and-set.
+    Answer {
+        /// Which.
+        request: RequestId,
+        /// The revision the client saw; None: whatever it is, as long as nobody answered.
+        revision: Option<u64>,
+        /// What.
+        answer: Answer,
+        /// Who answers, for the losers.
+        by: String,
+    },
+    /// Withdraw a message that the agent does not have, or drop one in doubt.
+    Withdraw {
+        /// Which.
+        submission: SubmissionId,
+    },
+    /// Lift the pause that a stop sets.
+    ResumeQueue,
+    /// Start the agent though nothing is owed.
+    Start,
+    /// End the agent.
+    Stop {
+        /// On whose order.
+        order: CloseOrder,
+    },
+    /// New name, options or mark; absent: unchanged.
+    Update {
+        /// The name; `Some(None)` takes it away.
+        name: Option<Option<String>>,
+        /// The options, whole.
+        options: Option<SessionOptions>,
+        /// The mark.
+        archived: Option<bool>,
+    },
+    /// Delete the session.
+    Delete,
+    /// Give up a process whose end cannot be proven, or a failure that holds the session.
+    Abandon,
+}
+
+/// What is to be done, after the transaction that holds the events is durable.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Start a process for this session under the reserved fence.
+    Acquire {
+        /// Its token.
+        process: ProcessToken,
+        /// The fence.
+        fence: Fence,
+    },
+    /// Tell the agent.
+    Tell(Decision),
+    /// End the process.
+    Close {
+        /// On whose order.
+        order: CloseOrder,
+    },
+}
+
+/// What a handled input decided, in order. One `Out` collects a whole batch of one session.
+#[derive(Debug, Default)]
+pub struct Out {
+    /// Events, stamped, runs of deltas merged.
+    pub events: Vec<Stamped>,
+    /// Effects, in order.
+    pub effects: Vec<Effect>,
+}
+
+/// The answer to a command.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    /// Nothing to say beside the events.
+    Done,
+    /// The message is accepted.
+    Accepted {
+        /// Which.
+        submission: SubmissionId,
+        /// What is done with it.
+        taken_as: DeliveryTaken,
+    },
+    /// The answer won.
+    Answered {
+        /// Which request.
+        request: RequestId,
+        /// Its revision now.
+        revision: u64,
+    },
+    /// What a stop stopped.
+    Interrupted {
+        /// The turn that is being interrupted.
+        turn: Option<TurnId>,
+        /// Messages that were withdrawn.
+        withdrawn: Vec<SubmissionId>,
+        /// True where a message is on its way and its turn is stopped as soon as it is known.
+        pending: bool,
+        /// True where messages wait in a queue that is paused now.
+        queue_paused: bool,
+    },
+}
+
+impl Session {
+    /// Makes a session. The first event of its journal is `session.created`.
+    #[must_use]
+    pub fn create(
+        id: SessionId,
+        name: Option<String>,
+        launch: LaunchSnapshot,
+        options: SessionOptions,
+        now: i64,
+        out: &mut Out,
+    ) -> Self {
+        let mut session = Self::empty(id.clone(), launch.clone());
+        session.emit(out, now, Event::SessionCreated { session: id, name, launch, options });
+        session
+    }
+
+    /// Decides. All checks come before the first event: a refused input changed nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`] with a stable code. `IllegalInput` means that host or adapter broke their part.
+    pub fn handle(&mut self, input: Input, moment: &Moment<'_>, out: &mut Out) -> Result<Reply, Refusal> {
+        if self.handing.is_some() && !matches!(input, Input::Handed { .. } | Input::NotHanded { .. }) {
+            return Err(Refusal::illegal("handing a message over", "any other input"));
+        }
+        match input {
+            Input::Command(command) => self.on_command(command, moment, out),
+            Input::Agent(event) => self.on_agent(event, moment, out).map(|()| Reply::Done),
+            Input::Process(fact) => self.on_process(fact, moment, out).map(|()| Reply::Done),
+            Input::Handed { submission, input } => self.on_handed(submission, input, moment, out),
+            Input::NotHanded { submission, failure } => {
+                if self.handing.take().as_ref() != Some(&submission) {
+                    return Err(Refusal::illegal("not handing this message over", "NotHanded"));
+                }
+                self.emit(out, moment.now, Event::SubmissionRejected { submission, failure });
+                self.advance(moment, out);
+                Ok(Reply::Done)
+            }
+            Input::Wake => {
+                self.advance(moment, out);
+                Ok(Reply::Done)
+            }
+            Input::NewEpoch(reason) => {
+                self.emit(out, moment.now, Event::EpochStarted { reason });
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    fn on_handed(
+        &mut self,
+        submission: SubmissionId,
+        input: u64,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) -> Result<Reply, Refusal> {
+        let process = match (&self.handing, &self.process) {
+            (Some(handing), Some(process)) if *handing == submission => process.clone(),
+            _ => return Err(Refusal::illegal("not handing this message over", "Handed")),
+        };
+        self.handing = None;
+        self.emit(out, moment.now, Event::SubmissionDelivered { submission, process, input });
+        Ok(Reply::Done)
+    }
+
+    /// Stamps an event, folds it, and puts it out; a delta that continues the run before it joins that run.
+    pub(crate) fn emit(&mut self, out: &mut Out, now: i64, event: Event) {
+        if matches!(event, Event::EpochStarted { .. }) {
+            self.epoch += 1;
+            self.head = 0;
+        }
+        let seq = self.head + 1;
+        self.apply_event(seq, now, &event);
+        if let Event::ItemDelta { item, text, .. } = &event
+            && let Some(last) = out.events.last_mut()
+            && let Event::ItemDelta { item: open, text: run, .. } = &mut last.event
+            && open == item
+            && run.len() + text.len() <= MERGED_DELTA_BYTES
+        {
+            run.push_str(text);
+            last.first_seq.get_or_insert(last.seq);
+            last.seq = seq;
+            return;
+        }
+        out.events.push(Stamped { epoch: self.epoch, seq, first_seq: None, at: now, fence: self.fence, event });
+    }
+
+    /// Folds one event of the journal.
+    pub fn apply(&mut self, stamped: &Stamped) {
+        self.epoch = stamped.epoch;
+        self.apply_event(stamped.seq, stamped.at, &stamped.event);
+    }
+
+    /// The head of the thread chain.
+    #[must_use]
+    pub fn thread(&self) -> Option<&ThreadId> {
+        self.chain.last().map(|link| &link.thread)
+    }
+}

@@ -1,0 +1,192 @@
+//! What the host found out about the process, and the settlement of everything when it is proven gone.
+
+use super::state::{Phase, Session, SubmissionState};
+use super::{CRASH_LOOP_DEATHS, Moment, Out};
+use crate::agent::NoticeLevel;
+use crate::content::{Failure, FailureCode, Outcome};
+use crate::event::{Event, LeaseEnd, QueueReason, RequestEnd, SettlesBy};
+use crate::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
+use crate::{ProcessToken, Refusal, SubmissionId, TurnId};
+
+impl Session {
+    pub(super) fn on_process(&mut self, fact: ProcessFact, moment: &Moment<'_>, out: &mut Out) -> Result<(), Refusal> {
+        match fact {
+            ProcessFact::Started { process, agent } => {
+                self.expect_process(&process, "Started")?;
+                if self.phase != Phase::Reserved {
+                    return Err(Refusal::illegal(self.phase.name(), "Started"));
+                }
+                self.emit(out, moment.now, Event::ProcessStarted { process, agent });
+            }
+            ProcessFact::Adopted { process } => {
+                self.expect_process(&process, "Adopted")?;
+                self.emit(out, moment.now, Event::ProcessAdopted { process });
+            }
+            ProcessFact::Unverifiable { process, why } => {
+                self.expect_process(&process, "Unverifiable")?;
+                if self.unverifiable.as_ref() != Some(&why) {
+                    self.emit(out, moment.now, Event::ProcessUnverifiable { process, why });
+                }
+            }
+            ProcessFact::Exited { process, exit } => {
+                self.expect_process(&process, "Exited")?;
+                self.settle_exit(exit, moment, out);
+                self.go_on_after_exit(moment, out);
+            }
+            ProcessFact::Connection { process, connection } => {
+                self.expect_process(&process, "Connection")?;
+                if connection.is_none() && self.phase != Phase::Free {
+                    let message = "the connection to the agent was lost; the agent works on and is being re-attached";
+                    self.notice(NoticeLevel::Warning, message.to_owned(), moment, out);
+                }
+            }
+            ProcessFact::InputRefused { process, n, why } => {
+                self.expect_process(&process, "InputRefused")?;
+                let submission = self.submissions.iter().find_map(|open| match &open.state {
+                    SubmissionState::Delivered { input, .. } if *input == n => Some(open.id.clone()),
+                    _ => None,
+                });
+                self.emit(out, moment.now, Event::InputRefused { process, input: n, submission, why });
+            }
+        }
+        Ok(())
+    }
+
+    fn expect_process(&self, process: &ProcessToken, input: &str) -> Result<(), Refusal> {
+        if self.process.as_ref() == Some(process) {
+            return Ok(());
+        }
+        Err(Refusal::illegal(
+            &format!("bound to {}", self.process.as_ref().map_or("no process", |own| own.as_str())),
+            &format!("{input} of process {process}"),
+        ))
+    }
+
+    /// Everything ends, once: items, requests, messages, turns, then the process and the lease.
+    pub(super) fn settle_exit(&mut self, exit: ProcessExit, moment: &Moment<'_>, out: &mut Out) {
+        let Some(process) = self.process.clone() else { return };
+        self.cut_items(None, moment, out);
+        self.close_requests(None, RequestEnd::Lost, moment, out);
+        self.settle_submissions(&exit, moment, out);
+        let failure = failure_of(&exit);
+        let turns: Vec<(TurnId, bool)> = self.turns.iter().map(|turn| (turn.id.clone(), turn.interrupted)).collect();
+        for (turn, asked_to_stop) in turns {
+            let outcome =
+                if exit.cause.ordered() || asked_to_stop { Outcome::Interrupted } else { Outcome::Lost };
+            self.end_turn(&turn, outcome, None, Some(failure.clone()), None, moment, out);
+        }
+        let strays = exit.strays.clone();
+        let reason = match exit.cause {
+            ExitCause::ReservationUnused => LeaseEnd::Unused,
+            ExitCause::Abandoned => LeaseEnd::Abandoned,
+            _ => LeaseEnd::ProcessGone,
+        };
+        self.emit(out, moment.now, Event::ProcessExited { process: process.clone(), exit });
+        if !strays.is_empty() {
+            self.emit(out, moment.now, Event::StraysFound { process, strays });
+        }
+        self.emit(out, moment.now, Event::LeaseReleased { fence: self.fence, reason });
+    }
+
+    fn settle_submissions(&mut self, exit: &ProcessExit, moment: &Moment<'_>, out: &mut Out) {
+        let delivered: Vec<(SubmissionId, u64)> = self
+            .submissions
+            .iter()
+            .filter_map(|open| match &open.state {
+                SubmissionState::Delivered { input, .. } => Some((open.id.clone(), *input)),
+                _ => None,
+            })
+            .collect();
+        for (submission, input) in delivered {
+            let event = if exit.proves_undelivered(input) {
+                Event::SubmissionQueued { submission, reason: QueueReason::Starting }
+            } else {
+                let settles_by =
+                    if moment.capabilities.settles_by_history { SettlesBy::History } else { SettlesBy::User };
+                Event::SubmissionDoubtful { submission, settles_by }
+            };
+            self.emit(out, moment.now, event);
+        }
+    }
+
+    fn go_on_after_exit(&mut self, moment: &Moment<'_>, out: &mut Out) {
+        let exit_cause = out.events.iter().rev().find_map(|stamped| match &stamped.event {
+            Event::ProcessExited { exit, .. } => Some(exit.cause),
+            _ => None,
+        });
+        match exit_cause {
+            // The host is going: the next one wakes the queue. A user's stop pauses what was queued.
+            Some(ExitCause::Ordered { order: CloseOrder::Host }) => {}
+            Some(ExitCause::Ordered { order: CloseOrder::User | CloseOrder::Kill }) => {
+                let waiting = |open: &super::OpenSubmission| {
+                    !open.paused && matches!(open.state, SubmissionState::Accepted { .. })
+                };
+                if self.submissions.iter().any(waiting) {
+                    let paused = Event::SessionUpdated {
+                        name: None,
+                        options: None,
+                        archived: None,
+                        queue_paused: Some(true),
+                    };
+                    self.emit(out, moment.now, paused);
+                }
+            }
+            Some(ExitCause::SpawnFailed) => {
+                let failure = out
+                    .events
+                    .iter()
+                    .rev()
+                    .find_map(|stamped| match &stamped.event {
+                        Event::ProcessExited { exit, .. } => Some(failure_of(exit)),
+                        _ => None,
+                    })
+                    .unwrap_or_else(|| Failure::new(FailureCode::SpawnFailed, "the agent could not be started"));
+                self.emit(out, moment.now, Event::SessionRecovering { failure: Some(failure) });
+                self.advance(moment, out);
+            }
+            _ if self.first_turn_deaths >= CRASH_LOOP_DEATHS && self.recovering.is_none() => {
+                let failure = Failure::new(
+                    FailureCode::CrashLoop,
+                    format!("the agent died in its first turn {} times in a row; it is not started again by itself", self.first_turn_deaths),
+                );
+                self.emit(out, moment.now, Event::SessionRecovering { failure: Some(failure) });
+                self.advance(moment, out);
+            }
+            _ => self.advance(moment, out),
+        }
+    }
+}
+
+/// The failure that a turn gets which ended because its process did.
+fn failure_of(exit: &ProcessExit) -> Failure {
+    let how = match (exit.exit_code, exit.signal) {
+        (_, Some(signal)) => format!(" (signal {signal})"),
+        (Some(code), None) => format!(" (exit code {code})"),
+        (None, None) => String::new(),
+    };
+    let (code, message) = match exit.cause {
+        ExitCause::AgentLeft => (FailureCode::AgentExited, format!("the agent's process ended{how}")),
+        ExitCause::Ordered { .. } | ExitCause::Linger => {
+            (FailureCode::Stopped, "the agent's process was ended on an order".to_owned())
+        }
+        ExitCause::SpawnFailed => (
+            FailureCode::SpawnFailed,
+            format!("the agent could not be started: {}", exit.spawn_error.as_deref().unwrap_or("no reason recorded")),
+        ),
+        ExitCause::FolderDeleted => {
+            (FailureCode::Stopped, "the keeper's folder was deleted, so it closed the agent".to_owned())
+        }
+        ExitCause::SpoolLimit => {
+            (FailureCode::Limit, "the agent wrote more than the spool limit while nobody read".to_owned())
+        }
+        ExitCause::KeeperLost => {
+            (FailureCode::KeeperLost, "the keeper was killed; the agent is proven gone".to_owned())
+        }
+        ExitCause::ReservationUnused => (FailureCode::Gone, "the agent never ran".to_owned()),
+        ExitCause::Rebooted => (FailureCode::Gone, "the machine was started anew".to_owned()),
+        ExitCause::Abandoned => (FailureCode::Gone, "a user gave the process up".to_owned()),
+    };
+    let tail = exit.stderr_tail.trim();
+    let message = if tail.is_empty() { message } else { format!("{message}; its last words: {tail}") };
+    Failure::new(code, message)
+}

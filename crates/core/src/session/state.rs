@@ -1,0 +1,319 @@
+//! What a session is: the fold of its journal.
+
+use crate::agent::AgentInfo;
+use crate::content::{Answer, ContentBlock, Failure, ItemKind, Origin, PermissionOption};
+use crate::digest::TextDigest;
+use crate::event::{QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
+use crate::{
+    Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey, SessionId, SessionOptions,
+    SubmissionId, ThreadId, TurnId,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// A session's whole state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// Ours.
+    pub id: SessionId,
+    /// For people.
+    pub name: Option<String>,
+    /// Pinned for ever.
+    pub launch: LaunchSnapshot,
+    /// In force.
+    pub options: SessionOptions,
+    /// Put away by a user.
+    pub archived: bool,
+    /// Gone; only the id stays.
+    pub deleted: bool,
+    /// When it was created, Unix ms.
+    pub created_at: i64,
+    /// The journal's epoch.
+    pub epoch: u64,
+    /// The last event's seq.
+    pub head: u64,
+    /// The last won acquisition.
+    pub fence: Fence,
+    /// How far the lease is.
+    pub phase: Phase,
+    /// The process that the lease is for.
+    pub process: Option<ProcessToken>,
+    /// Why the process can be proven neither alive nor gone.
+    pub unverifiable: Option<String>,
+    /// Who the agent says it is.
+    pub agent: Option<AgentInfo>,
+    /// Threads, oldest first.
+    pub chain: Vec<Link>,
+    /// Whether the chain's head ever took a message.
+    pub thread_used: bool,
+    /// Messages that are not settled, in order.
+    pub submissions: Vec<OpenSubmission>,
+    /// What was queued before a stop waits.
+    pub queue_paused: bool,
+    /// Turns that run.
+    pub turns: Vec<OpenTurn>,
+    /// Turns so far.
+    pub turn_count: u64,
+    /// Items that are open.
+    pub items: Vec<OpenItem>,
+    /// Items so far.
+    pub item_count: u64,
+    /// Requests that nobody settled.
+    pub requests: Vec<OpenRequest>,
+    /// Requests so far.
+    pub request_count: u64,
+    /// The latest settled requests, for late and repeated answers.
+    pub closed_requests: VecDeque<ClosedRequest>,
+    /// Finished item keys, for late frames.
+    pub finished_items: VecDeque<ItemKey>,
+    /// Finished provider turns, for late frames.
+    pub finished_turns: VecDeque<ProviderTurn>,
+    /// A stop was asked for and no turn is known yet.
+    pub interrupt_pending: bool,
+    /// Deaths in the first turn of a process, in a row.
+    pub first_turn_deaths: u32,
+    /// Turns that this process has finished.
+    pub turns_of_process: u64,
+    /// Why the session cannot go on by itself.
+    pub recovering: Option<Failure>,
+    /// Frames that are not modelled: how many.
+    pub unmodelled_count: u64,
+    /// And bytes of them kept.
+    pub unmodelled_bytes: u64,
+    /// The message between `StartTurn` and `Handed`: never at rest, never in a snapshot.
+    #[serde(skip)]
+    pub(crate) handing: Option<SubmissionId>,
+}
+
+/// How far a lease is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Nobody may write.
+    Free,
+    /// Reserved; no process is known to run.
+    Reserved,
+    /// The process runs.
+    Spawned,
+    /// The handshake is done and a thread is being opened.
+    Opening,
+    /// The thread is proven.
+    Held,
+}
+
+impl Phase {
+    /// Its name, for refusals.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Reserved => "reserved",
+            Self::Spawned => "spawned",
+            Self::Opening => "opening",
+            Self::Held => "held",
+        }
+    }
+}
+
+/// A thread in the chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The provider's id.
+    pub thread: ThreadId,
+    /// How it came.
+    pub how: ThreadOrigin,
+}
+
+/// A message that is not settled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenSubmission {
+    /// Ours or the caller's.
+    pub id: SubmissionId,
+    /// What.
+    pub content: Vec<ContentBlock>,
+    /// How it stands.
+    pub state: SubmissionState,
+    /// Waits for the queue to be resumed.
+    pub paused: bool,
+}
+
+/// How an unsettled message stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum SubmissionState {
+    /// Durable; the agent does not have it.
+    Accepted {
+        /// What it waits for, as last told.
+        waits: Option<QueueReason>,
+    },
+    /// On its way, once.
+    Delivered {
+        /// To which process.
+        process: ProcessToken,
+        /// As which input.
+        input: u64,
+    },
+    /// Nobody knows whether the agent has it.
+    Doubtful {
+        /// What settles it.
+        settles_by: SettlesBy,
+    },
+}
+
+/// A turn that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenTurn {
+    /// Ours.
+    pub id: TurnId,
+    /// The provider's.
+    pub provider: ProviderTurn,
+    /// Whose.
+    pub origin: Origin,
+    /// The message that it answers.
+    pub submission: Option<SubmissionId>,
+    /// When it began, Unix ms.
+    pub started_at: i64,
+    /// An open request holds it.
+    pub waiting: bool,
+    /// A stop was asked for.
+    pub interrupted: bool,
+}
+
+/// An item that is open.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenItem {
+    /// Ours.
+    pub id: ItemId,
+    /// Its number in the session; orders the timeline.
+    pub ordinal: u64,
+    /// The provider's.
+    pub key: Option<ItemKey>,
+    /// In which turn.
+    pub turn: Option<TurnId>,
+    /// What it is.
+    pub kind: ItemKind,
+    /// Its text so far: length and digest, never the text.
+    pub text: TextDigest,
+}
+
+/// A request that nobody settled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenRequest {
+    /// Ours.
+    pub id: RequestId,
+    /// The provider's.
+    pub key: RequestKey,
+    /// What an answer must name.
+    pub revision: u64,
+    /// In which turn.
+    pub turn: Option<TurnId>,
+    /// The ways to answer.
+    pub options: Vec<PermissionOption>,
+    /// How it stands.
+    pub state: RequestState,
+}
+
+/// How an unsettled request stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum RequestState {
+    /// Nobody answered.
+    Pending,
+    /// An answer won and is on its way.
+    Answering {
+        /// Which.
+        answer: Answer,
+        /// Whose.
+        by: String,
+    },
+}
+
+/// A settled request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClosedRequest {
+    /// Ours.
+    pub id: RequestId,
+    /// How it ended.
+    pub end: RequestEnd,
+    /// Its last revision.
+    pub revision: u64,
+    /// The answer that won, and whose it was.
+    pub winner: Option<(Answer, String)>,
+}
+
+impl Session {
+    pub(crate) const fn empty(id: SessionId, launch: LaunchSnapshot) -> Self {
+        Self {
+            id,
+            name: None,
+            launch,
+            options: SessionOptions { model: None, effort: None, tier: None, mode: None, sandbox: None, approval: None },
+            archived: false,
+            deleted: false,
+            created_at: 0,
+            epoch: 1,
+            head: 0,
+            fence: Fence(0),
+            phase: Phase::Free,
+            process: None,
+            unverifiable: None,
+            agent: None,
+            chain: Vec::new(),
+            thread_used: false,
+            submissions: Vec::new(),
+            queue_paused: false,
+            turns: Vec::new(),
+            turn_count: 0,
+            items: Vec::new(),
+            item_count: 0,
+            requests: Vec::new(),
+            request_count: 0,
+            closed_requests: VecDeque::new(),
+            finished_items: VecDeque::new(),
+            finished_turns: VecDeque::new(),
+            interrupt_pending: false,
+            first_turn_deaths: 0,
+            turns_of_process: 0,
+            recovering: None,
+            unmodelled_count: 0,
+            unmodelled_bytes: 0,
+            handing: None,
+        }
+    }
+
+    /// Begins a fold from the journal's first event.
+    #[must_use]
+    pub fn from_first(first: &crate::Stamped) -> Option<Self> {
+        let crate::Event::SessionCreated { session, launch, .. } = &first.event else { return None };
+        let mut state = Self::empty(session.clone(), launch.clone());
+        state.apply(first);
+        Some(state)
+    }
+
+    pub(crate) fn turn_of(&self, provider: &ProviderTurn) -> Option<&OpenTurn> {
+        self.turns.iter().find(|turn| turn.provider == *provider)
+    }
+
+    pub(crate) fn item_by_key(&self, key: &ItemKey) -> Option<&OpenItem> {
+        self.items.iter().find(|item| item.key.as_ref() == Some(key))
+    }
+
+    pub(crate) fn submission(&self, id: &SubmissionId) -> Option<&OpenSubmission> {
+        self.submissions.iter().find(|open| open.id == *id)
+    }
+
+    /// Whether a message is with the agent and not yet taken.
+    #[must_use]
+    pub fn input_untaken(&self) -> bool {
+        self.submissions.iter().any(|open| matches!(open.state, SubmissionState::Delivered { .. }))
+    }
+
+    /// Whether the agent may be put to rest: nothing runs, waits or is open.
+    #[must_use]
+    pub fn nothing_owed(&self) -> bool {
+        self.turns.is_empty()
+            && self.requests.is_empty()
+            && self.items.is_empty()
+            && self.submissions.iter().all(|open| open.paused || matches!(open.state, SubmissionState::Doubtful { .. }))
+    }
+}

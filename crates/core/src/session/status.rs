@@ -1,0 +1,86 @@
+//! What a session is doing, derived from its state, never set.
+
+use super::state::{Phase, Session, SubmissionState};
+use super::RequestState;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The public status (ACP's words where it has them).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Nothing runs.
+    Idle,
+    /// The agent works.
+    Running,
+    /// Somebody must answer or decide.
+    RequiresAction,
+    /// The agent is being started.
+    Starting,
+    /// The session cannot go on by itself.
+    Recovering,
+    /// Archived or deleted.
+    Closed,
+}
+
+impl Status {
+    /// As in the contract.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Running => "running",
+            Self::RequiresAction => "requires_action",
+            Self::Starting => "starting",
+            Self::Recovering => "recovering",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// Status with its reason, where one helps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StatusReport {
+    /// The status.
+    pub status: Status,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Session {
+    /// What the session is doing.
+    #[must_use]
+    pub fn status(&self) -> StatusReport {
+        let report = |status, reason: Option<&str>| StatusReport { status, reason: reason.map(str::to_owned) };
+        if self.deleted {
+            return report(Status::Closed, Some("deleted"));
+        }
+        if self.archived {
+            return report(Status::Closed, Some("archived"));
+        }
+        if let Some(why) = &self.unverifiable {
+            return report(Status::Recovering, Some(why));
+        }
+        if let Some(failure) = &self.recovering {
+            return report(Status::Recovering, Some(&failure.message));
+        }
+        if self.requests.iter().any(|open| open.state == RequestState::Pending) {
+            return report(Status::RequiresAction, Some("a request waits for an answer"));
+        }
+        let doubtful = |open: &super::OpenSubmission| matches!(open.state, SubmissionState::Doubtful { .. });
+        if self.phase != Phase::Held && self.phase != Phase::Free {
+            return report(Status::Starting, None);
+        }
+        if !self.turns.is_empty() || self.input_untaken() {
+            return report(Status::Running, None);
+        }
+        if self.submissions.iter().any(doubtful) {
+            return report(Status::RequiresAction, Some("whether a message reached the agent is not known"));
+        }
+        if self.submissions.iter().any(|open| open.paused) {
+            return report(Status::Idle, Some("queue paused"));
+        }
+        report(Status::Idle, None)
+    }
+}
