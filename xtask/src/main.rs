@@ -1,1 +1,67 @@
-fn main() {}
+//! `cargo xtask <task>`: everything a contributor or CI runs, without a shell script.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool: its output is its purpose"
+)]
+
+mod arrows;
+mod lock;
+mod setup;
+mod tasks;
+mod tidy;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask <task>
+
+  setup            install the pinned agents into .agents/, and cargo-nextest where it is missing
+  test             everything CI checks: set-up, tidy, format, build, lints, golden files, tests, doc tests
+  golden           write the golden files anew
+  golden --check   compare them
+  bench            build with optimisation and print the measured figures
+  tidy             the project's own rules about its files
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = workspace_root();
+    let outcome = match words.as_slice() {
+        ["setup"] => setup::run(&root).map_err(Into::into),
+        ["test"] => tasks::test(&root).map_err(Into::into),
+        ["golden"] => tasks::golden(&root, tasks::Golden::Write).map_err(Into::into),
+        ["golden", "--check"] => tasks::golden(&root, tasks::Golden::Check).map_err(Into::into),
+        ["bench", rest @ ..] => tasks::bench(&root, rest).map_err(Into::into),
+        ["tidy"] => tidy::run(&root).map_err(Into::into),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            print_chain(error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The error and what caused it, each once.
+fn print_chain(error: Box<dyn Error>) {
+    eprintln!("xtask: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        eprintln!("  because: {error}");
+        cause = error.source();
+    }
+}
+
+fn workspace_root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own).to_path_buf()
+}

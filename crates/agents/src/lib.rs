@@ -12,6 +12,7 @@ pub mod codex;
 pub mod demo;
 pub mod launch;
 pub mod rpc;
+mod sessions;
 
 pub use adapter::{Adapter, CannotTell, Frame, Incoming, Record, Said, StateChange, ThreadContext, Translated};
 pub use launch::{AgentKind, AtSpoolLimit, LaunchPlan, LaunchRequest, PlanError, PlannedStep, PlannedTransport};
@@ -20,7 +21,7 @@ pub use launch::{AgentKind, AtSpoolLimit, LaunchPlan, LaunchRequest, PlanError, 
 #[must_use]
 pub fn adapter(kind: AgentKind) -> Box<dyn Adapter> {
     match kind {
-        AgentKind::Codex => Box::new(codex::CodexAdapter::new()),
+        AgentKind::Codex => todo!(),
         AgentKind::Acp | AgentKind::Demo => Box::new(acp::AcpAdapter::new()),
     }
 }

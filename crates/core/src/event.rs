@@ -8,8 +8,8 @@ use crate::content::{
 };
 use crate::process::{ProcessExit, ProcessId, Stray};
 use crate::{
-    Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey, SessionId, SessionOptions,
-    SubmissionId, ThreadId, TurnId,
+    Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey, SessionId,
+    SessionOptions, SubmissionId, ThreadId, TurnId,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -104,29 +104,23 @@ pub enum Event {
     /// The session is deleted; only its id stays taken.
     #[serde(rename = "session.deleted")]
     SessionDeleted {},
-    /// The right to write is reserved; no process runs yet.
+    /// The right to write is reserved at the event's fence, which is one above the one before; no process runs yet.
     #[serde(rename = "lease.reserved")]
     LeaseReserved {
-        /// The new fence.
-        fence: Fence,
         /// For which process.
         process: ProcessToken,
     },
     /// The thread is proven: the agent may be written to.
     #[serde(rename = "lease.held")]
     LeaseHeld {
-        /// The fence.
-        fence: Fence,
         /// The process.
         process: ProcessToken,
         /// The thread.
         thread: ThreadId,
     },
-    /// Nobody may write.
+    /// Nobody may write; the event's fence is over.
     #[serde(rename = "lease.released")]
     LeaseReleased {
-        /// The fence that ended.
-        fence: Fence,
         /// Why.
         reason: LeaseEnd,
     },
@@ -623,11 +617,16 @@ impl Event {
 mod double_option {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(value: &Option<Option<String>>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        value: &Option<Option<String>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         value.as_ref().and_then(Option::as_ref).serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Option<String>>, D::Error> {
         Option::<String>::deserialize(deserializer).map(Some)
     }
 }

@@ -140,7 +140,9 @@ id!(
 );
 
 /// Who may write: grows with every won acquisition, and makes older writers harmless.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Fence(pub u64);
 
@@ -153,7 +155,9 @@ impl Fence {
 }
 
 /// A position in a session's journal. `seq` is dense from 1 in each epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
 pub struct Cursor {
     /// The journal's epoch; grows when the journal was rewound or lost.
     pub epoch: u64,

@@ -83,6 +83,9 @@ pub struct ProcessExit {
     /// The last input number of which any byte may have been written: later ones are proven undelivered. None: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_started: Option<u64>,
+    /// Numbers up to `last_started` that are proven undelivered all the same (others overtook them).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undelivered: Vec<u64>,
     /// The agent's last words on stderr, bounded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stderr_tail: String,
@@ -104,6 +107,7 @@ impl ProcessExit {
             signal: None,
             last_written: None,
             last_started: None,
+            undelivered: Vec::new(),
             stderr_tail: String::new(),
             strays: Vec::new(),
             spawn_error: None,
@@ -115,7 +119,7 @@ impl ProcessExit {
     pub fn proves_undelivered(&self, n: u64) -> bool {
         match self.cause {
             ExitCause::ReservationUnused | ExitCause::SpawnFailed => true,
-            _ => self.last_started.is_some_and(|started| n > started),
+            _ => self.last_started.is_some_and(|started| n > started) || self.undelivered.contains(&n),
         }
     }
 }

@@ -1,1 +1,30 @@
-//! (scaffold)
+//! The host: lanes, ingest, outbox, recovery, subscriptions, catalogues. The one crate that knows them all.
+//!
+//! Invariants of this crate:
+//! * a *lane* is the only holder of its sessions' machines, its process and its adapter; there is no lock around one;
+//! * one transaction covers a batch: journal events, changed records, adapter state, outbox rows and the position;
+//! * nothing leaves (reply, event, frame, spawn) before the transaction that decided it is durable; the one exception
+//!   is a stop that the store refused to record;
+//! * a process is only ever settled as gone by proof;
+//! * a subscriber is a cursor and a wake-up; nobody buffers for it.
+
+pub mod catalog;
+pub mod config;
+pub mod error;
+pub mod fault;
+pub mod host;
+mod hub;
+mod journal;
+mod lane;
+mod link;
+mod load;
+mod processes;
+mod recovery;
+mod registry;
+pub mod subscription;
+pub mod timeline;
+
+pub use config::{AgentConfig, HostConfig};
+pub use error::{HostError, StartError};
+pub use host::{Answered, Host, NewSessionRequest, Operation, ShutdownMode};
+pub use subscription::{Delivered, FeedSubscription, Reset, ResetReason, Subscription};

@@ -11,7 +11,12 @@ use crate::{ProviderTurn, Refusal, RequestId, RequestKey, SubmissionId, ThreadId
 use serde_json::Value;
 
 impl Session {
-    pub(super) fn on_agent(&mut self, event: AgentEvent, moment: &Moment<'_>, out: &mut Out) -> Result<(), Refusal> {
+    pub(super) fn on_agent(
+        &mut self,
+        event: AgentEvent,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) -> Result<(), Refusal> {
         if self.phase == Phase::Free {
             return Err(Refusal::illegal("free (no process may speak)", "an agent event"));
         }
@@ -60,7 +65,9 @@ impl Session {
                 self.item_completed(&key, turn.as_ref(), kind, status, text, fields, moment, out);
             }
             AgentEvent::RequestOpened(asked) => self.request_opened(asked, moment, out),
-            AgentEvent::RequestSettled { key, confirmed } => self.request_settled(&key, confirmed, moment, out),
+            AgentEvent::RequestSettled { key, confirmed } => {
+                self.request_settled(&key, confirmed, moment, out);
+            }
             AgentEvent::Plan(entries) => self.emit(out, moment.now, Event::PlanUpdated { entries }),
             AgentEvent::Usage(usage) => self.emit(out, moment.now, Event::UsageUpdated { usage }),
             AgentEvent::Options(options) => {
@@ -74,8 +81,11 @@ impl Session {
             }
             AgentEvent::Unmodelled { name, frame } => {
                 let fits = self.unmodelled_bytes + frame.to_string().len() as u64 <= UNMODELLED_BYTES;
-                let event =
-                    Event::ProviderFrame { name, frame: fits.then_some(frame), count: self.unmodelled_count + 1 };
+                let event = Event::ProviderFrame {
+                    name,
+                    frame: fits.then_some(frame),
+                    count: self.unmodelled_count + 1,
+                };
                 self.emit(out, moment.now, event);
             }
         }
@@ -97,15 +107,23 @@ impl Session {
     }
 
     fn thread_opened(&mut self, thread: ThreadId, resumed: bool, moment: &Moment<'_>, out: &mut Out) {
+        if self.phase == Phase::Held {
+            // Re-attached after a lost connection: what had to wait goes on.
+            self.advance(moment, out);
+        }
         if self.phase != Phase::Opening {
             return;
         }
-        let (Some(process), head) = (self.process.clone(), self.thread().cloned()) else { return };
+        let (Some(process), head) = (self.process.clone(), self.thread().cloned()) else {
+            return;
+        };
         let how = match (&head, resumed) {
             (Some(head), true) if *head != thread => {
                 let failure = Failure::new(
                     FailureCode::ThreadMissing,
-                    format!("the agent was asked to take up thread {head} and answered with {thread}; nothing was sent to it"),
+                    format!(
+                        "the agent was asked to take up thread {head} and answered with {thread}; nothing was sent to it"
+                    ),
                 );
                 self.hold(failure, moment, out);
                 return;
@@ -117,7 +135,7 @@ impl Session {
         };
         let linked = Event::ThreadLinked { thread: thread.clone(), how, previous: head };
         self.emit(out, moment.now, linked);
-        self.emit(out, moment.now, Event::LeaseHeld { fence: self.fence, process, thread });
+        self.emit(out, moment.now, Event::LeaseHeld { process, thread });
         self.advance(moment, out);
     }
 
@@ -128,7 +146,11 @@ impl Session {
         if failure.code == FailureCode::ThreadMissing && self.thread().is_some() && !self.thread_used {
             // Made by us, never used, so never saved by the agent: nothing is lost by making another.
             let options = self.options.clone();
-            out.effects.push(Effect::Tell(Decision::OpenThread { resume: None, options, doubtful: Vec::new() }));
+            out.effects.push(Effect::Tell(Decision::OpenThread {
+                resume: None,
+                options,
+                doubtful: Vec::new(),
+            }));
             return;
         }
         self.hold(failure, moment, out);
@@ -141,8 +163,16 @@ impl Session {
         out.effects.push(Effect::Close { order: CloseOrder::Host });
     }
 
-    fn input_taken(&mut self, submission: &SubmissionId, proof: TakenProof, moment: &Moment<'_>, out: &mut Out) {
-        let Some(open) = self.submission(submission) else { return };
+    fn input_taken(
+        &mut self,
+        submission: &SubmissionId,
+        proof: TakenProof,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
+        let Some(open) = self.submission(submission) else {
+            return;
+        };
         if matches!(open.state, SubmissionState::Accepted { .. }) {
             return;
         }
@@ -198,14 +228,18 @@ impl Session {
             // Its beginning was never seen (a connection was lost): shown as what it is, a turn of unknown origin.
             self.turn_started(provider_turn.clone(), Origin::Unknown, None, moment, out);
         }
-        let Some(open) = self.turn_of(provider_turn) else { return };
+        let Some(open) = self.turn_of(provider_turn) else {
+            return;
+        };
         let (turn, asked_to_stop, submission) = (open.id.clone(), open.interrupted, open.submission.clone());
         let outcome = match outcome {
             Outcome::Cancelled if asked_to_stop => Outcome::Interrupted,
             other => other,
         };
         if let Some(id) = submission
-            && self.submission(&id).is_some_and(|open| matches!(open.state, SubmissionState::Delivered { .. }))
+            && self
+                .submission(&id)
+                .is_some_and(|open| matches!(open.state, SubmissionState::Delivered { .. }))
         {
             let settles_by =
                 if moment.capabilities.settles_by_history { SettlesBy::History } else { SettlesBy::User };
@@ -229,7 +263,8 @@ impl Session {
         self.cut_items(Some(turn), moment, out);
         let end = if outcome == Outcome::Lost { RequestEnd::Lost } else { RequestEnd::Cancelled };
         self.close_requests(Some(turn), end, moment, out);
-        let started_at = self.turns.iter().find(|open| open.id == *turn).map_or(moment.now, |open| open.started_at);
+        let started_at =
+            self.turns.iter().find(|open| open.id == *turn).map_or(moment.now, |open| open.started_at);
         let ended = Event::TurnEnded { turn: turn.clone(), outcome, stop_reason, failure, usage, started_at };
         self.emit(out, moment.now, ended);
     }
@@ -249,7 +284,9 @@ impl Session {
             .map(|open| {
                 let (end, confirmed) = match &open.state {
                     RequestState::Pending => (pending_end, None),
-                    RequestState::Answering { answer, .. } => (end_of_answer(answer, &open.options), Some(false)),
+                    RequestState::Answering { answer, .. } => {
+                        (end_of_answer(answer, &open.options), Some(false))
+                    }
                 };
                 (open.id.clone(), open.revision + 1, end, confirmed)
             })
@@ -260,7 +297,9 @@ impl Session {
     }
 
     fn request_opened(&mut self, asked: AskedByAgent, moment: &Moment<'_>, out: &mut Out) {
-        let Some(process) = self.process.clone() else { return };
+        let Some(process) = self.process.clone() else {
+            return;
+        };
         if self.requests.iter().any(|open| open.key == asked.key) {
             return;
         }
@@ -287,7 +326,9 @@ impl Session {
     }
 
     fn request_settled(&mut self, key: &RequestKey, confirmed: bool, moment: &Moment<'_>, out: &mut Out) {
-        let Some(open) = self.requests.iter().find(|open| open.key == *key) else { return };
+        let Some(open) = self.requests.iter().find(|open| open.key == *key) else {
+            return;
+        };
         let (state, confirmed) = match &open.state {
             RequestState::Pending => (RequestEnd::Superseded, None),
             RequestState::Answering { answer, .. } => (end_of_answer(answer, &open.options), Some(confirmed)),
@@ -301,7 +342,9 @@ impl Session {
         let free: Vec<TurnId> = self
             .turns
             .iter()
-            .filter(|turn| turn.waiting && !self.requests.iter().any(|open| open.turn.as_ref() == Some(&turn.id)))
+            .filter(|turn| {
+                turn.waiting && !self.requests.iter().any(|open| open.turn.as_ref() == Some(&turn.id))
+            })
             .map(|turn| turn.id.clone())
             .collect();
         for turn in free {

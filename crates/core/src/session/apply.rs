@@ -1,13 +1,14 @@
 //! The fold: how each event changes the state. The same function for live work and for recovery.
 
 use super::state::{
-    ClosedRequest, Link, OpenItem, OpenRequest, OpenSubmission, OpenTurn, Phase, RequestState, Session, SubmissionState,
+    ClosedRequest, Link, OpenItem, OpenRequest, OpenSubmission, OpenTurn, Phase, RequestState, Session,
+    SubmissionState,
 };
 use super::{CHAIN_LINKS, REMEMBERED};
 use crate::content::{ItemKind, Outcome};
 use crate::digest::TextDigest;
 use crate::event::{Event, LeaseEnd, RequestEnd};
-use crate::{ItemId, RequestId, SubmissionId, TurnId};
+use crate::{Fence, ItemId, RequestId, SubmissionId, TurnId};
 use std::collections::VecDeque;
 
 fn remember<T>(memory: &mut VecDeque<T>, value: T) {
@@ -18,8 +19,9 @@ fn remember<T>(memory: &mut VecDeque<T>, value: T) {
 }
 
 impl Session {
-    pub(super) fn apply_event(&mut self, seq: u64, at: i64, event: &Event) {
+    pub(super) fn apply_event(&mut self, seq: u64, at: i64, fence: Fence, event: &Event) {
         self.head = seq;
+        self.fence = fence;
         match event {
             Event::SessionCreated { name, options, .. } => {
                 self.name.clone_from(name);
@@ -46,15 +48,14 @@ impl Session {
                 }
             }
             Event::SessionDeleted {} => self.deleted = true,
-            Event::LeaseReserved { fence, process } => {
-                self.fence = *fence;
+            Event::LeaseReserved { process } => {
                 self.phase = Phase::Reserved;
                 self.process = Some(process.clone());
                 self.unverifiable = None;
                 self.turns_of_process = 0;
             }
             Event::LeaseHeld { .. } => self.phase = Phase::Held,
-            Event::LeaseReleased { reason, .. } => {
+            Event::LeaseReleased { reason } => {
                 self.phase = Phase::Free;
                 self.process = None;
                 self.unverifiable = None;
@@ -93,8 +94,10 @@ impl Session {
             Event::SubmissionQueued { submission, reason } => {
                 self.set_submission(submission, SubmissionState::Accepted { waits: Some(*reason) });
             }
-            Event::SubmissionDelivered { submission, process, input } => self
-                .set_submission(submission, SubmissionState::Delivered { process: process.clone(), input: *input }),
+            Event::SubmissionDelivered { submission, process, input } => self.set_submission(
+                submission,
+                SubmissionState::Delivered { process: process.clone(), input: *input },
+            ),
             Event::SubmissionDoubtful { submission, settles_by } => {
                 self.set_submission(submission, SubmissionState::Doubtful { settles_by: *settles_by });
             }

@@ -9,7 +9,12 @@ use crate::process::{CloseOrder, ExitCause, ProcessExit};
 use crate::{Refusal, RefusalCode, RequestId, SubmissionId};
 
 impl Session {
-    pub(super) fn on_command(&mut self, command: Command, moment: &Moment<'_>, out: &mut Out) -> Result<Reply, Refusal> {
+    pub(super) fn on_command(
+        &mut self,
+        command: Command,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) -> Result<Reply, Refusal> {
         if self.deleted {
             return Err(Refusal::new(RefusalCode::SessionClosed, format!("session {} is deleted", self.id)));
         }
@@ -44,7 +49,11 @@ impl Session {
                 Ok(Reply::Done)
             }
             Command::Update { name, options, archived } => {
-                self.emit(out, moment.now, Event::SessionUpdated { name, options, archived, queue_paused: None });
+                self.emit(
+                    out,
+                    moment.now,
+                    Event::SessionUpdated { name, options, archived, queue_paused: None },
+                );
                 Ok(Reply::Done)
             }
             Command::Delete => {
@@ -124,7 +133,13 @@ impl Session {
         if taken_as == DeliveryTaken::Interrupt {
             self.interrupt(moment, out);
         }
-        let accepted = Event::SubmissionAccepted { submission: submission.clone(), content, delivery, taken_as, resends };
+        let accepted = Event::SubmissionAccepted {
+            submission: submission.clone(),
+            content,
+            delivery,
+            taken_as,
+            resends,
+        };
         self.emit(out, moment.now, accepted);
         self.advance(moment, out);
         Ok(Reply::Accepted { submission, taken_as })
@@ -133,7 +148,9 @@ impl Session {
     /// Drives the queue: gives the agent the next message if it may have it, else says once what it waits for. Every
     /// gate is derived anew each time.
     pub(super) fn advance(&mut self, moment: &Moment<'_>, out: &mut Out) {
-        let Some(next) = self.submissions.iter().find(|open| waits_unpaused(open)) else { return };
+        let Some(next) = self.submissions.iter().find(|open| waits_unpaused(open)) else {
+            return;
+        };
         let id = next.id.clone();
         let reason = if self.unverifiable.is_some() || self.recovering.is_some() {
             QueueReason::Recovering
@@ -170,7 +187,7 @@ impl Session {
     fn acquire(&mut self, moment: &Moment<'_>, out: &mut Out) {
         let fence = self.fence.next();
         let process = moment.fresh.clone();
-        self.emit(out, moment.now, Event::LeaseReserved { fence, process: process.clone() });
+        self.emit(out, moment.now, Event::LeaseReserved { process: process.clone() });
         out.effects.push(Effect::Acquire { process, fence });
     }
 
@@ -197,7 +214,8 @@ impl Session {
                 None
             }
             None => {
-                let head = self.submissions.iter().find(|open| waits_unpaused(open)).map(|open| open.id.clone());
+                let head =
+                    self.submissions.iter().find(|open| waits_unpaused(open)).map(|open| open.id.clone());
                 if let Some(submission) = head {
                     self.emit(out, moment.now, Event::SubmissionCancelled { submission: submission.clone() });
                     withdrawn.push(submission);
@@ -251,7 +269,10 @@ impl Session {
         {
             let mut refusal = Refusal::new(
                 RefusalCode::RevisionMismatch,
-                format!("request {request} is at revision {}, the answer names {seen}; read it again", open.revision),
+                format!(
+                    "request {request} is at revision {}, the answer names {seen}; read it again",
+                    open.revision
+                ),
             );
             refusal.revision = Some(open.revision);
             return Err(refusal);
@@ -264,7 +285,8 @@ impl Session {
             ));
         }
         let (key, options, revision) = (open.key.clone(), open.options.clone(), open.revision + 1);
-        let answered = Event::RequestAnswered { request: request.clone(), revision, answer: answer.clone(), by };
+        let answered =
+            Event::RequestAnswered { request: request.clone(), revision, answer: answer.clone(), by };
         self.emit(out, moment.now, answered);
         let end = end_of_answer(&answer, &options);
         out.effects.push(Effect::Tell(Decision::Answer { key, answer, options }));
@@ -303,7 +325,12 @@ impl Session {
         refusal
     }
 
-    fn withdraw(&mut self, submission: SubmissionId, moment: &Moment<'_>, out: &mut Out) -> Result<Reply, Refusal> {
+    fn withdraw(
+        &mut self,
+        submission: SubmissionId,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) -> Result<Reply, Refusal> {
         let Some(open) = self.submission(&submission) else {
             return Err(Refusal::new(
                 RefusalCode::SubmissionUnknown,
@@ -360,7 +387,9 @@ pub(super) fn end_of_answer(answer: &Answer, options: &[crate::content::Permissi
 }
 
 fn check_option(open: &OpenRequest, answer: &Answer) -> Result<(), Refusal> {
-    let Answer::Select { option_id } = answer else { return Ok(()) };
+    let Answer::Select { option_id } = answer else {
+        return Ok(());
+    };
     if open.options.iter().any(|option| option.option_id == *option_id) {
         return Ok(());
     }
@@ -377,7 +406,10 @@ fn check_content(content: &[ContentBlock], moment: &Moment<'_>) -> Result<(), Re
         bytes += match block {
             ContentBlock::Text { text } => text.len(),
             ContentBlock::Image { .. } if !moment.capabilities.images => {
-                return Err(Refusal::new(RefusalCode::Unsupported, "this agent takes no images (capability images)"));
+                return Err(Refusal::new(
+                    RefusalCode::Unsupported,
+                    "this agent takes no images (capability images)",
+                ));
             }
             ContentBlock::Image { data, .. } => data.len(),
             ContentBlock::ResourceLink { uri, name } => uri.len() + name.len(),

@@ -77,12 +77,20 @@ impl Session {
         if text.is_empty() {
             return;
         }
-        let Some((item, _)) = self.open_item(key, turn, kind, ItemFields::default(), moment, out) else { return };
+        let Some((item, _)) = self.open_item(key, turn, kind, ItemFields::default(), moment, out) else {
+            return;
+        };
         let offset = self.items.iter().rev().find(|open| open.id == item).map_or(0, |open| open.text.bytes());
         self.emit(out, moment.now, Event::ItemDelta { item, offset, text });
     }
 
-    pub(super) fn item_updated(&mut self, key: &ItemKey, fields: ItemFields, moment: &Moment<'_>, out: &mut Out) {
+    pub(super) fn item_updated(
+        &mut self,
+        key: &ItemKey,
+        fields: ItemFields,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
         if let Some(open) = self.item_by_key(key) {
             let item = open.id.clone();
             self.emit(out, moment.now, Event::ItemUpdated { item, fields });
@@ -101,7 +109,9 @@ impl Session {
         moment: &Moment<'_>,
         out: &mut Out,
     ) {
-        let Some((item, _)) = self.open_item(key, turn, kind, fields.clone(), moment, out) else { return };
+        let Some((item, _)) = self.open_item(key, turn, kind, fields.clone(), moment, out) else {
+            return;
+        };
         self.complete(&item, status, text, fields, moment, out);
     }
 
@@ -115,7 +125,9 @@ impl Session {
         moment: &Moment<'_>,
         out: &mut Out,
     ) {
-        let Some(open) = self.items.iter().find(|open| open.id == *item) else { return };
+        let Some(open) = self.items.iter().find(|open| open.id == *item) else {
+            return;
+        };
         fields.status = Some(status);
         let folded = &open.text;
         let event = match text.map(|text| (TextDigest::of(&text), text)) {
@@ -161,8 +173,11 @@ impl Session {
         out: &mut Out,
     ) {
         let blocks = content.iter().map(|block| json!(block)).collect();
-        let fields =
-            ItemFields { content: Some(blocks), submission: Some(submission.clone()), ..ItemFields::default() };
+        let fields = ItemFields {
+            content: Some(blocks),
+            submission: Some(submission.clone()),
+            ..ItemFields::default()
+        };
         let item = self.start_item(None, turn, ItemKind::UserMessage, fields, moment, out);
         // The text stands in `content`; as folded text the item has none, and says so by its length.
         let text = plain_text(content);

@@ -13,7 +13,8 @@ mod status;
 mod tests;
 
 pub use state::{
-    ClosedRequest, Link, OpenItem, OpenRequest, OpenSubmission, OpenTurn, Phase, RequestState, Session, SubmissionState,
+    ClosedRequest, Link, OpenItem, OpenRequest, OpenSubmission, OpenTurn, Phase, RequestState, Session,
+    SubmissionState,
 };
 pub use status::{Status, StatusReport};
 
@@ -22,7 +23,8 @@ use crate::content::{Answer, ContentBlock, Delivery, DeliveryTaken, Failure};
 use crate::event::{EpochReason, Event, Stamped};
 use crate::process::{CloseOrder, ProcessFact};
 use crate::{
-    Fence, LaunchSnapshot, ProcessToken, Refusal, RequestId, SessionId, SessionOptions, SubmissionId, ThreadId, TurnId,
+    Fence, LaunchSnapshot, ProcessToken, Refusal, RequestId, SessionId, SessionOptions, SubmissionId,
+    ThreadId, TurnId,
 };
 use serde::Serialize;
 
@@ -75,8 +77,8 @@ pub enum Input {
     NotHanded {
         /// Which.
         submission: SubmissionId,
-        /// Why.
-        failure: Failure,
+        /// Why it never can; None: it stays in the queue and is tried again at the next occasion.
+        failure: Option<Failure>,
     },
     /// The host is there (again): go on with what is owed.
     Wake,
@@ -234,8 +236,10 @@ impl Session {
                 if self.handing.take().as_ref() != Some(&submission) {
                     return Err(Refusal::illegal("not handing this message over", "NotHanded"));
                 }
-                self.emit(out, moment.now, Event::SubmissionRejected { submission, failure });
-                self.advance(moment, out);
+                if let Some(failure) = failure {
+                    self.emit(out, moment.now, Event::SubmissionRejected { submission, failure });
+                    self.advance(moment, out);
+                }
                 Ok(Reply::Done)
             }
             Input::Wake => {
@@ -272,7 +276,11 @@ impl Session {
             self.head = 0;
         }
         let seq = self.head + 1;
-        self.apply_event(seq, now, &event);
+        let fence = match event {
+            Event::LeaseReserved { .. } => self.fence.next(),
+            _ => self.fence,
+        };
+        self.apply_event(seq, now, fence, &event);
         if let Event::ItemDelta { item, text, .. } = &event
             && let Some(last) = out.events.last_mut()
             && let Event::ItemDelta { item: open, text: run, .. } = &mut last.event
@@ -284,13 +292,20 @@ impl Session {
             last.seq = seq;
             return;
         }
-        out.events.push(Stamped { epoch: self.epoch, seq, first_seq: None, at: now, fence: self.fence, event });
+        out.events.push(Stamped {
+            epoch: self.epoch,
+            seq,
+            first_seq: None,
+            at: now,
+            fence: self.fence,
+            event,
+        });
     }
 
     /// Folds one event of the journal.
     pub fn apply(&mut self, stamped: &Stamped) {
         self.epoch = stamped.epoch;
-        self.apply_event(stamped.seq, stamped.at, &stamped.event);
+        self.apply_event(stamped.seq, stamped.at, stamped.fence, &stamped.event);
     }
 
     /// The head of the thread chain.

@@ -9,7 +9,12 @@ use crate::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
 use crate::{ProcessToken, Refusal, SubmissionId, TurnId};
 
 impl Session {
-    pub(super) fn on_process(&mut self, fact: ProcessFact, moment: &Moment<'_>, out: &mut Out) -> Result<(), Refusal> {
+    pub(super) fn on_process(
+        &mut self,
+        fact: ProcessFact,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) -> Result<(), Refusal> {
         match fact {
             ProcessFact::Started { process, agent } => {
                 self.expect_process(&process, "Started")?;
@@ -36,7 +41,8 @@ impl Session {
             ProcessFact::Connection { process, connection } => {
                 self.expect_process(&process, "Connection")?;
                 if connection.is_none() && self.phase != Phase::Free {
-                    let message = "the connection to the agent was lost; the agent works on and is being re-attached";
+                    let message =
+                        "the connection to the agent was lost; the agent works on and is being re-attached";
                     self.notice(NoticeLevel::Warning, message.to_owned(), moment, out);
                 }
             }
@@ -64,12 +70,15 @@ impl Session {
 
     /// Everything ends, once: items, requests, messages, turns, then the process and the lease.
     pub(super) fn settle_exit(&mut self, exit: ProcessExit, moment: &Moment<'_>, out: &mut Out) {
-        let Some(process) = self.process.clone() else { return };
+        let Some(process) = self.process.clone() else {
+            return;
+        };
         self.cut_items(None, moment, out);
         self.close_requests(None, RequestEnd::Lost, moment, out);
         self.settle_submissions(&exit, moment, out);
         let failure = failure_of(&exit);
-        let turns: Vec<(TurnId, bool)> = self.turns.iter().map(|turn| (turn.id.clone(), turn.interrupted)).collect();
+        let turns: Vec<(TurnId, bool)> =
+            self.turns.iter().map(|turn| (turn.id.clone(), turn.interrupted)).collect();
         for (turn, asked_to_stop) in turns {
             let outcome =
                 if exit.cause.ordered() || asked_to_stop { Outcome::Interrupted } else { Outcome::Lost };
@@ -85,7 +94,7 @@ impl Session {
         if !strays.is_empty() {
             self.emit(out, moment.now, Event::StraysFound { process, strays });
         }
-        self.emit(out, moment.now, Event::LeaseReleased { fence: self.fence, reason });
+        self.emit(out, moment.now, Event::LeaseReleased { reason });
     }
 
     fn settle_submissions(&mut self, exit: &ProcessExit, moment: &Moment<'_>, out: &mut Out) {
@@ -140,14 +149,19 @@ impl Session {
                         Event::ProcessExited { exit, .. } => Some(failure_of(exit)),
                         _ => None,
                     })
-                    .unwrap_or_else(|| Failure::new(FailureCode::SpawnFailed, "the agent could not be started"));
+                    .unwrap_or_else(|| {
+                        Failure::new(FailureCode::SpawnFailed, "the agent could not be started")
+                    });
                 self.emit(out, moment.now, Event::SessionRecovering { failure: Some(failure) });
                 self.advance(moment, out);
             }
             _ if self.first_turn_deaths >= CRASH_LOOP_DEATHS && self.recovering.is_none() => {
                 let failure = Failure::new(
                     FailureCode::CrashLoop,
-                    format!("the agent died in its first turn {} times in a row; it is not started again by itself", self.first_turn_deaths),
+                    format!(
+                        "the agent died in its first turn {} times in a row; it is not started again by itself",
+                        self.first_turn_deaths
+                    ),
                 );
                 self.emit(out, moment.now, Event::SessionRecovering { failure: Some(failure) });
                 self.advance(moment, out);
@@ -171,7 +185,10 @@ fn failure_of(exit: &ProcessExit) -> Failure {
         }
         ExitCause::SpawnFailed => (
             FailureCode::SpawnFailed,
-            format!("the agent could not be started: {}", exit.spawn_error.as_deref().unwrap_or("no reason recorded")),
+            format!(
+                "the agent could not be started: {}",
+                exit.spawn_error.as_deref().unwrap_or("no reason recorded")
+            ),
         ),
         ExitCause::FolderDeleted => {
             (FailureCode::Stopped, "the keeper's folder was deleted, so it closed the agent".to_owned())

@@ -5,8 +5,8 @@ use crate::content::{Answer, ContentBlock, Failure, ItemKind, Origin, Permission
 use crate::digest::TextDigest;
 use crate::event::{QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
 use crate::{
-    Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey, SessionId, SessionOptions,
-    SubmissionId, ThreadId, TurnId,
+    Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey, SessionId,
+    SessionOptions, SubmissionId, ThreadId, TurnId,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -247,7 +247,14 @@ impl Session {
             id,
             name: None,
             launch,
-            options: SessionOptions { model: None, effort: None, tier: None, mode: None, sandbox: None, approval: None },
+            options: SessionOptions {
+                model: None,
+                effort: None,
+                tier: None,
+                mode: None,
+                sandbox: None,
+                approval: None,
+            },
             archived: false,
             deleted: false,
             created_at: 0,
@@ -284,7 +291,9 @@ impl Session {
     /// Begins a fold from the journal's first event.
     #[must_use]
     pub fn from_first(first: &crate::Stamped) -> Option<Self> {
-        let crate::Event::SessionCreated { session, launch, .. } = &first.event else { return None };
+        let crate::Event::SessionCreated { session, launch, .. } = &first.event else {
+            return None;
+        };
         let mut state = Self::empty(session.clone(), launch.clone());
         state.apply(first);
         Some(state)
@@ -314,6 +323,9 @@ impl Session {
         self.turns.is_empty()
             && self.requests.is_empty()
             && self.items.is_empty()
-            && self.submissions.iter().all(|open| open.paused || matches!(open.state, SubmissionState::Doubtful { .. }))
+            && self
+                .submissions
+                .iter()
+                .all(|open| open.paused || matches!(open.state, SubmissionState::Doubtful { .. }))
     }
 }

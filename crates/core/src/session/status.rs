@@ -1,7 +1,7 @@
 //! What a session is doing, derived from its state, never set.
 
-use super::state::{Phase, Session, SubmissionState};
 use super::RequestState;
+use super::state::{Phase, Session, SubmissionState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +52,8 @@ impl Session {
     /// What the session is doing.
     #[must_use]
     pub fn status(&self) -> StatusReport {
-        let report = |status, reason: Option<&str>| StatusReport { status, reason: reason.map(str::to_owned) };
+        let report =
+            |status, reason: Option<&str>| StatusReport { status, reason: reason.map(str::to_owned) };
         if self.deleted {
             return report(Status::Closed, Some("deleted"));
         }

@@ -1,0 +1,671 @@
+use super::*;
+use crate::agent::{AgentInfo, AskedByAgent, TakenProof};
+use crate::content::{
+    FailureCode, ItemFields, ItemKind, ItemStatus, OptionKind, Origin, Outcome, PermissionOption, RequestKind,
+};
+use crate::event::{QueueReason, RequestEnd, SettlesBy};
+use crate::process::{ExitCause, ProcessExit, ProcessId};
+use crate::refusal::RefusalCode;
+use crate::{AgentName, HostId, ItemKey, ProviderTurn, RequestKey};
+
+/// A session with its whole journal, so that every test also checks that state is the fold of it.
+struct Bench {
+    session: Session,
+    journal: Vec<Stamped>,
+    capabilities: Capabilities,
+    tokens: u32,
+    inputs: u64,
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities {
+        steer: false,
+        resume: true,
+        confirms_answers: true,
+        proof: TakenProof::ClientId,
+        settles_by_history: true,
+        images: false,
+    }
+}
+
+fn launch() -> LaunchSnapshot {
+    LaunchSnapshot {
+        host: HostId::from("h"),
+        agent: AgentName::from("a"),
+        cwd: "/w".to_owned(),
+        additional_directories: Vec::new(),
+        account_home: None,
+        mcp_servers: Vec::new(),
+        instructions: None,
+        env_names: Vec::new(),
+        command: None,
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(capabilities())
+    }
+
+    fn with(capabilities: Capabilities) -> Self {
+        let mut out = Out::default();
+        let id = SessionId::from("s");
+        let session = Session::create(id, None, launch(), SessionOptions::default(), 1, &mut out);
+        Self { session, journal: out.events, capabilities, tokens: 0, inputs: 0 }
+    }
+
+    /// Handles an input, hands messages over as a lane does, and checks the fold.
+    fn input(&mut self, input: Input) -> Result<(Reply, Vec<Effect>), Refusal> {
+        self.tokens += 1;
+        let fresh = ProcessToken(format!("p{}", self.tokens));
+        let moment = Moment { now: 10, capabilities: &self.capabilities, fresh: &fresh };
+        let before = self.session.clone();
+        let mut out = Out::default();
+        let reply = match self.session.handle(input, &moment, &mut out) {
+            Ok(reply) => reply,
+            Err(refusal) => {
+                assert_eq!(self.session, before, "a refused input changed something");
+                assert!(out.events.is_empty() && out.effects.is_empty());
+                return Err(refusal);
+            }
+        };
+        let effects = out.effects.clone();
+        for effect in &effects {
+            if let Effect::Tell(Decision::StartTurn { submission, .. }) = effect {
+                self.inputs += 1;
+                let handed = Input::Handed { submission: submission.clone(), input: self.inputs };
+                self.session.handle(handed, &moment, &mut out).expect("handed");
+            }
+        }
+        self.journal.extend(out.events);
+        self.check_fold();
+        Ok((reply, effects))
+    }
+
+    fn must(&mut self, input: Input) -> Vec<Effect> {
+        self.input(input).expect("taken").1
+    }
+
+    fn check_fold(&self) {
+        let mut folded = Session::from_first(&self.journal[0]).expect("first");
+        let mut seq = 1;
+        for stamped in &self.journal[1..] {
+            assert_eq!(stamped.first_seq.unwrap_or(stamped.seq), seq + 1, "the journal has a hole");
+            seq = stamped.seq;
+            let line = serde_json::to_string(stamped).expect("serializes");
+            let read: Stamped = serde_json::from_str(&line).expect("reads back");
+            assert_eq!(read, *stamped, "an event does not survive being stored: {line}");
+            folded.apply(&read);
+        }
+        assert_eq!(folded, self.session, "the state is not the fold of the journal");
+        let saved = serde_json::to_string(&self.session).expect("snapshot");
+        assert_eq!(serde_json::from_str::<Session>(&saved).expect("loads"), self.session);
+    }
+
+    fn send(&mut self, id: &str) -> Vec<Effect> {
+        self.must(Input::Command(Command::Send {
+            submission: SubmissionId::from(id),
+            content: vec![ContentBlock::text("hello")],
+            delivery: Delivery::Auto,
+            resends: None,
+        }))
+    }
+
+    fn agent(&mut self, event: AgentEvent) -> Vec<Effect> {
+        self.must(Input::Agent(event))
+    }
+
+    fn process(&self) -> ProcessToken {
+        self.session.process.clone().expect("a process")
+    }
+
+    fn start_process(&mut self) {
+        let process = self.process();
+        let agent = Some(ProcessId { boot_id: "b".to_owned(), pid: 7, start_time: 9 });
+        self.must(Input::Process(ProcessFact::Started { process, agent }));
+        self.agent(AgentEvent::Ready(AgentInfo::default()));
+        let resumed = self.session.thread().is_some();
+        self.agent(AgentEvent::ThreadOpened { thread: ThreadId::from("thread"), resumed });
+    }
+
+    /// A session whose first message is with the agent.
+    fn delivered() -> Self {
+        let mut bench = Self::new();
+        bench.send("m1");
+        bench.start_process();
+        bench
+    }
+
+    /// A session whose first turn runs.
+    fn running() -> Self {
+        let mut bench = Self::delivered();
+        bench.begin_turn("pt1", "m1");
+        bench
+    }
+
+    fn begin_turn(&mut self, turn: &str, submission: &str) {
+        let submission = SubmissionId::from(submission);
+        self.agent(AgentEvent::TurnStarted {
+            turn: ProviderTurn::from(turn),
+            origin: Origin::Message,
+            submission: Some(submission.clone()),
+        });
+        self.agent(AgentEvent::InputTaken { submission, proof: TakenProof::ClientId });
+    }
+
+    fn end_turn(&mut self, turn: &str, outcome: Outcome) -> Vec<Effect> {
+        self.agent(AgentEvent::TurnEnded {
+            turn: ProviderTurn::from(turn),
+            outcome,
+            stop_reason: None,
+            failure: None,
+            usage: None,
+        })
+    }
+
+    fn ask(&mut self) -> RequestId {
+        self.agent(AgentEvent::RequestOpened(AskedByAgent {
+            key: RequestKey::from("1:0"),
+            turn: Some(ProviderTurn::from("pt1")),
+            item: None,
+            kind: RequestKind::Approval,
+            title: "may I".to_owned(),
+            options: vec![
+                PermissionOption {
+                    option_id: "yes".to_owned(),
+                    name: "Yes".to_owned(),
+                    kind: OptionKind::AllowOnce,
+                },
+                PermissionOption {
+                    option_id: "no".to_owned(),
+                    name: "No".to_owned(),
+                    kind: OptionKind::RejectOnce,
+                },
+            ],
+            details: serde_json::json!({}),
+        }));
+        self.session.requests.last().expect("open").id.clone()
+    }
+
+    fn answer(
+        &mut self,
+        request: &RequestId,
+        option: &str,
+        by: &str,
+    ) -> Result<(Reply, Vec<Effect>), Refusal> {
+        self.input(Input::Command(Command::Answer {
+            request: request.clone(),
+            revision: None,
+            answer: Answer::Select { option_id: option.to_owned() },
+            by: by.to_owned(),
+        }))
+    }
+
+    fn exit(&mut self, exit: ProcessExit) -> Vec<Effect> {
+        let process = self.process();
+        self.must(Input::Process(ProcessFact::Exited { process, exit }))
+    }
+
+    fn kinds(&self) -> Vec<&'static str> {
+        self.journal.iter().map(|stamped| stamped.event.kind()).collect()
+    }
+
+    fn count(&self, kind: &str) -> usize {
+        self.kinds().iter().filter(|known| **known == kind).count()
+    }
+
+    fn delta(&mut self, text: &str) {
+        self.agent(AgentEvent::ItemDelta {
+            key: ItemKey::from("k"),
+            turn: Some(ProviderTurn::from("pt1")),
+            kind: ItemKind::AgentMessage,
+            text: text.to_owned(),
+        });
+    }
+}
+
+#[test]
+fn a_message_reserves_a_process_and_is_delivered_when_the_thread_is_proven() {
+    let mut bench = Bench::new();
+    let effects = bench.send("m1");
+    assert!(matches!(&effects[..], [Effect::Acquire { fence: Fence(1), .. }]));
+    assert_eq!(bench.session.status().status, Status::Starting);
+    bench.start_process();
+    assert_eq!(bench.session.phase, Phase::Held);
+    assert!(bench.session.input_untaken());
+    bench.begin_turn("pt1", "m1");
+    assert_eq!(bench.session.status().status, Status::Running);
+    bench.end_turn("pt1", Outcome::Completed);
+    assert_eq!(bench.session.status().status, Status::Idle);
+    assert_eq!(bench.count("turn.ended"), 1);
+}
+
+#[test]
+fn one_input_at_most_is_with_the_agent_and_untaken() {
+    let mut bench = Bench::delivered();
+    assert!(bench.send("m2").is_empty());
+    assert_eq!(bench.count("submission.delivered"), 1);
+    bench.begin_turn("pt1", "m1");
+    assert_eq!(bench.count("submission.delivered"), 1, "a turn runs and cannot be steered");
+    let effects = bench.end_turn("pt1", Outcome::Completed);
+    assert!(matches!(&effects[..], [Effect::Tell(Decision::StartTurn { .. })]));
+}
+
+#[test]
+fn frames_of_a_finished_turn_and_item_touch_nothing() {
+    let mut bench = Bench::running();
+    bench.delta("abc");
+    bench.agent(AgentEvent::ItemCompleted {
+        key: ItemKey::from("k"),
+        turn: None,
+        kind: ItemKind::AgentMessage,
+        status: ItemStatus::Completed,
+        text: Some("abc".to_owned()),
+        fields: ItemFields::default(),
+    });
+    bench.end_turn("pt1", Outcome::Completed);
+    let head = bench.session.head;
+    bench.delta("late");
+    bench.end_turn("pt1", Outcome::Failed);
+    bench.agent(AgentEvent::TurnStarted {
+        turn: ProviderTurn::from("pt1"),
+        origin: Origin::Message,
+        submission: None,
+    });
+    assert_eq!(bench.session.head, head);
+}
+
+#[test]
+fn deltas_of_one_batch_are_merged_and_say_so() {
+    let mut bench = Bench::running();
+    let fresh = ProcessToken::from("f");
+    let moment = Moment { now: 10, capabilities: &bench.capabilities, fresh: &fresh };
+    let mut out = Out::default();
+    for piece in ["a", "ü", "c"] {
+        let event = AgentEvent::ItemDelta {
+            key: ItemKey::from("k"),
+            turn: None,
+            kind: ItemKind::AgentMessage,
+            text: piece.to_owned(),
+        };
+        bench.session.handle(Input::Agent(event), &moment, &mut out).expect("taken");
+    }
+    let [_, merged] = &out.events[..] else { panic!("not merged: {:?}", out.events) };
+    assert_eq!(merged.first_seq, Some(merged.seq - 2));
+    assert!(matches!(&merged.event, Event::ItemDelta { offset: 0, text, .. } if text == "aüc"));
+    bench.journal.extend(out.events);
+    bench.check_fold();
+    assert_eq!(bench.session.items[0].text.bytes(), 4);
+}
+
+#[test]
+fn a_provider_text_that_differs_replaces_the_folded_one() {
+    let mut bench = Bench::running();
+    bench.delta("abc");
+    bench.agent(AgentEvent::ItemCompleted {
+        key: ItemKey::from("k"),
+        turn: None,
+        kind: ItemKind::AgentMessage,
+        status: ItemStatus::Completed,
+        text: Some("abcd".to_owned()),
+        fields: ItemFields::default(),
+    });
+    let last = bench.journal.last().expect("an event");
+    assert!(matches!(&last.event, Event::ItemCompleted { text: Some(_), replaces: true, bytes: 4, .. }));
+}
+
+#[test]
+fn an_approval_is_answered_once_and_the_loser_is_told_who_won() {
+    let mut bench = Bench::running();
+    let request = bench.ask();
+    assert_eq!(bench.session.status().status, Status::RequiresAction);
+    let (_, effects) = bench.answer(&request, "yes", "anna").expect("first wins");
+    assert!(matches!(&effects[..], [Effect::Tell(Decision::Answer { .. })]));
+    let refusal = bench.answer(&request, "no", "ben").expect_err("second loses");
+    assert_eq!(refusal.code, RefusalCode::AlreadyAnswered);
+    assert_eq!(refusal.winner.expect("winner").1, "anna");
+    bench.agent(AgentEvent::RequestSettled { key: RequestKey::from("1:0"), confirmed: true });
+    let refusal = bench.answer(&request, "no", "ben").expect_err("still loses");
+    assert_eq!(refusal.code, RefusalCode::AlreadyAnswered);
+    assert_eq!(bench.count("request.closed"), 1);
+    assert_eq!(bench.count("turn.waiting"), bench.count("turn.resumed"));
+}
+
+#[test]
+fn an_answer_needs_an_option_that_was_offered_and_the_revision_that_is() {
+    let mut bench = Bench::running();
+    let request = bench.ask();
+    assert_eq!(bench.answer(&request, "maybe", "x").expect_err("unknown").code, RefusalCode::OptionUnknown);
+    let stale = Input::Command(Command::Answer {
+        request,
+        revision: Some(9),
+        answer: Answer::Decline { message: None },
+        by: "x".to_owned(),
+    });
+    let refusal = bench.input(stale).expect_err("stale");
+    assert_eq!((refusal.code, refusal.revision), (RefusalCode::RevisionMismatch, Some(1)));
+}
+
+#[test]
+fn an_agent_that_confirms_nothing_has_its_request_closed_with_the_answer() {
+    let mut bench = Bench::with(Capabilities { confirms_answers: false, ..capabilities() });
+    bench.send("m1");
+    bench.start_process();
+    bench.begin_turn("pt1", "m1");
+    let request = bench.ask();
+    bench.answer(&request, "no", "anna").expect("taken");
+    assert!(bench.session.requests.is_empty());
+    assert_eq!(bench.session.closed_requests[0].end, RequestEnd::Declined);
+}
+
+#[test]
+fn a_stop_before_the_turn_is_known_waits_for_it() {
+    let mut bench = Bench::delivered();
+    let (reply, effects) = bench.input(Input::Command(Command::Interrupt)).expect("never refused");
+    assert!(matches!(reply, Reply::Interrupted { turn: None, pending: true, .. }));
+    assert!(matches!(&effects[..], [Effect::Tell(Decision::Interrupt { turn: None })]));
+    bench.begin_turn("pt1", "m1");
+    bench.end_turn("pt1", Outcome::Cancelled);
+    let ended = bench.journal.iter().rev().find_map(|stamped| match &stamped.event {
+        Event::TurnEnded { outcome, .. } => Some(*outcome),
+        _ => None,
+    });
+    assert_eq!(ended, Some(Outcome::Interrupted));
+}
+
+#[test]
+fn a_stop_before_anything_was_delivered_withdraws_the_message_and_pauses_the_rest() {
+    let mut bench = Bench::new();
+    bench.send("m1");
+    bench.send("m2");
+    let (reply, _) = bench.input(Input::Command(Command::Interrupt)).expect("never refused");
+    let Reply::Interrupted { withdrawn, queue_paused, .. } = reply else { panic!("{reply:?}") };
+    assert_eq!((withdrawn, queue_paused), (vec![SubmissionId::from("m1")], true));
+    bench.start_process();
+    assert_eq!(bench.count("submission.delivered"), 0, "the paused message waits");
+    bench.must(Input::Command(Command::ResumeQueue));
+    assert_eq!(bench.count("submission.delivered"), 1);
+}
+
+#[test]
+fn the_death_of_the_process_ends_everything_once_and_the_next_message_takes_the_thread_up_at_the_next_fence()
+{
+    let mut bench = Bench::running();
+    bench.delta("abc");
+    let request = bench.ask();
+    bench.exit(ProcessExit { signal: Some(9), ..ProcessExit::of(ExitCause::AgentLeft) });
+    assert!(
+        bench.session.items.is_empty() && bench.session.requests.is_empty() && bench.session.turns.is_empty()
+    );
+    assert_eq!(bench.session.closed_requests[0].end, RequestEnd::Lost);
+    assert_eq!(bench.answer(&request, "yes", "x").expect_err("lost").code, RefusalCode::RequestClosed);
+    assert_eq!((bench.session.phase, bench.session.fence), (Phase::Free, Fence(1)));
+    let effects = bench.send("m2");
+    assert!(matches!(&effects[..], [Effect::Acquire { fence: Fence(2), .. }]));
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+    let effects = bench.agent(AgentEvent::Ready(AgentInfo::default()));
+    assert!(
+        matches!(&effects[..], [Effect::Tell(Decision::OpenThread { resume: Some(thread), .. })] if thread.as_str() == "thread")
+    );
+}
+
+#[test]
+fn a_delivered_message_is_doubtful_after_a_death_unless_it_is_proven_undelivered() {
+    let mut doubtful = Bench::delivered();
+    doubtful.exit(ProcessExit { last_started: Some(1), ..ProcessExit::of(ExitCause::AgentLeft) });
+    assert_eq!(
+        doubtful.session.submissions[0].state,
+        SubmissionState::Doubtful { settles_by: SettlesBy::History }
+    );
+    assert_eq!(doubtful.session.status().status, Status::RequiresAction);
+    assert_eq!(doubtful.session.phase, Phase::Free, "doubt alone starts nothing");
+
+    let mut proven = Bench::delivered();
+    let effects = proven.exit(ProcessExit { last_started: Some(0), ..ProcessExit::of(ExitCause::AgentLeft) });
+    assert!(matches!(&effects[..], [Effect::Acquire { .. }]), "it is given to a new process");
+    assert!(matches!(
+        proven.session.submissions[0].state,
+        SubmissionState::Accepted { waits: Some(QueueReason::Starting) }
+    ));
+}
+
+#[test]
+fn doubt_is_settled_by_history_or_by_the_user() {
+    let mut bench = Bench::delivered();
+    bench.exit(ProcessExit { last_started: Some(1), ..ProcessExit::of(ExitCause::AgentLeft) });
+    bench.must(Input::Command(Command::Start));
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+    let effects = bench.agent(AgentEvent::Ready(AgentInfo::default()));
+    let [Effect::Tell(Decision::OpenThread { doubtful, .. })] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(doubtful, &[SubmissionId::from("m1")]);
+    bench.agent(AgentEvent::InputTaken { submission: SubmissionId::from("m1"), proof: TakenProof::History });
+    assert!(bench.session.submissions.is_empty());
+    assert_eq!(bench.count("submission.delivered"), 1, "never sent twice");
+}
+
+#[test]
+fn three_deaths_in_the_first_turn_wait_for_a_user() {
+    let mut bench = Bench::new();
+    bench.send("m1");
+    for _ in 0..CRASH_LOOP_DEATHS {
+        let process = bench.process();
+        bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+        bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+    }
+    assert_eq!(bench.session.phase, Phase::Free);
+    assert_eq!(bench.session.recovering.as_ref().map(|failure| failure.code), Some(FailureCode::CrashLoop));
+    let effects = bench.send("m2");
+    assert!(matches!(&effects[..], [Effect::Acquire { .. }]), "a user's message tries again");
+}
+
+#[test]
+fn a_resume_that_answers_with_another_thread_is_refused() {
+    let mut bench = Bench::running();
+    bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+    bench.send("m2");
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+    bench.agent(AgentEvent::Ready(AgentInfo::default()));
+    let effects = bench.agent(AgentEvent::ThreadOpened { thread: ThreadId::from("other"), resumed: true });
+    assert!(effects.contains(&Effect::Close { order: CloseOrder::Host }));
+    assert_eq!(bench.session.thread().map(ThreadId::as_str), Some("thread"));
+    assert_eq!(bench.session.status().status, Status::Recovering);
+    assert_eq!(bench.count("submission.delivered"), 1, "nothing was sent to the stranger");
+}
+
+#[test]
+fn facts_of_another_process_are_illegal() {
+    let mut bench = Bench::running();
+    let fact = ProcessFact::Exited {
+        process: ProcessToken::from("other"),
+        exit: ProcessExit::of(ExitCause::AgentLeft),
+    };
+    assert_eq!(bench.input(Input::Process(fact)).expect_err("illegal").code, RefusalCode::IllegalInput);
+}
+
+#[test]
+fn an_unverifiable_process_blocks_and_can_be_given_up() {
+    let mut bench = Bench::running();
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::Unverifiable { process, why: "no folder".to_owned() }));
+    assert_eq!(bench.session.status().status, Status::Recovering);
+    bench.send("m2");
+    assert_eq!(bench.count("submission.delivered"), 1, "nothing goes to it");
+    bench.must(Input::Command(Command::Abandon));
+    assert!(matches!(bench.session.phase, Phase::Reserved), "the waiting message gets a new process");
+    assert_eq!(bench.session.fence, Fence(2));
+}
+
+#[test]
+fn a_new_epoch_counts_from_one() {
+    let mut bench = Bench::new();
+    let out = {
+        let fresh = ProcessToken::from("f");
+        let moment = Moment { now: 10, capabilities: &bench.capabilities, fresh: &fresh };
+        let mut out = Out::default();
+        bench.session.handle(Input::NewEpoch(EpochReason::StoreRewound), &moment, &mut out).expect("taken");
+        out
+    };
+    assert_eq!((out.events[0].epoch, out.events[0].seq), (2, 1));
+    assert_eq!((bench.session.epoch, bench.session.head), (2, 1));
+}
+
+mod any_order {
+    //! Whatever comes in whatever order: nothing panics, a refusal changes nothing, state stays the fold, and what
+    //! ended has ended once.
+
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    fn any_input() -> impl Strategy<Value = u8> {
+        0..24_u8
+    }
+
+    fn step(bench: &mut Bench, what: u8, n: usize) {
+        let turn = ProviderTurn(format!("pt{}", n % 3));
+        let key = ItemKey(format!("k{}", n % 4));
+        let submission = bench.session.submissions.first().map(|open| open.id.clone());
+        let process = bench.session.process.clone().unwrap_or_else(|| ProcessToken::from("none"));
+        let agent = |event| Input::Agent(event);
+        let fact = |fact| Input::Process(fact);
+        let input = match what {
+            0..=2 => Input::Command(Command::Send {
+                submission: SubmissionId(format!("m{n}")),
+                content: vec![ContentBlock::text("x")],
+                delivery: [Delivery::Auto, Delivery::Queue, Delivery::Interrupt][usize::from(what)],
+                resends: None,
+            }),
+            3 => Input::Command(Command::Interrupt),
+            4 => fact(ProcessFact::Started { process, agent: None }),
+            5 => agent(AgentEvent::Ready(AgentInfo::default())),
+            6 => agent(AgentEvent::ThreadOpened {
+                thread: ThreadId::from("thread"),
+                resumed: bench.session.thread().is_some(),
+            }),
+            7 => agent(AgentEvent::TurnStarted { turn, origin: Origin::Unknown, submission: None }),
+            8 => agent(AgentEvent::TurnStarted { turn, origin: Origin::Message, submission }),
+            9 => agent(AgentEvent::TurnEnded {
+                turn,
+                outcome: Outcome::Completed,
+                stop_reason: None,
+                failure: None,
+                usage: None,
+            }),
+            10 => agent(AgentEvent::InputTaken {
+                submission: submission.unwrap_or_else(|| SubmissionId::from("none")),
+                proof: TakenProof::ClientId,
+            }),
+            11 | 12 => agent(AgentEvent::ItemDelta {
+                key,
+                turn: Some(turn),
+                kind: ItemKind::AgentMessage,
+                text: "é".repeat(n % 3),
+            }),
+            13 => agent(AgentEvent::ItemCompleted {
+                key,
+                turn: Some(turn),
+                kind: ItemKind::ToolCall,
+                status: ItemStatus::Completed,
+                text: None,
+                fields: ItemFields::default(),
+            }),
+            14 => agent(AgentEvent::RequestOpened(AskedByAgent {
+                key: RequestKey(format!("r{}", n % 3)),
+                turn: Some(turn),
+                item: None,
+                kind: RequestKind::Approval,
+                title: String::new(),
+                options: Vec::new(),
+                details: serde_json::Value::Null,
+            })),
+            15 => {
+                agent(AgentEvent::RequestSettled { key: RequestKey(format!("r{}", n % 3)), confirmed: true })
+            }
+            16 => Input::Command(Command::Answer {
+                request: bench
+                    .session
+                    .requests
+                    .first()
+                    .map_or(RequestId::from("none"), |open| open.id.clone()),
+                revision: None,
+                answer: Answer::Decline { message: None },
+                by: "x".to_owned(),
+            }),
+            17 => fact(ProcessFact::Exited {
+                process,
+                exit: ProcessExit {
+                    last_started: Some(n as u64 % 3),
+                    ..ProcessExit::of(ExitCause::AgentLeft)
+                },
+            }),
+            18 => fact(ProcessFact::Unverifiable { process, why: "why".to_owned() }),
+            19 => Input::Command(Command::Abandon),
+            20 => Input::Command(Command::ResumeQueue),
+            21 => Input::Command(Command::Withdraw {
+                submission: submission.unwrap_or_else(|| SubmissionId::from("none")),
+            }),
+            22 => fact(ProcessFact::InputRefused { process, n: bench.inputs, why: "cut".to_owned() }),
+            _ => Input::Wake,
+        };
+        // Refusals are part of the picture; `input` checks that they changed nothing.
+        let _taken_or_refused = bench.input(input);
+    }
+
+    fn check_ends(journal: &[Stamped]) {
+        let mut ended = HashSet::new();
+        for stamped in journal {
+            let thing = match &stamped.event {
+                Event::TurnEnded { turn, .. } => format!("turn {turn}"),
+                Event::ItemCompleted { item, .. } => format!("item {item}"),
+                Event::RequestClosed { request, .. } => format!("request {request}"),
+                Event::SubmissionTaken { submission, .. }
+                | Event::SubmissionRejected { submission, .. }
+                | Event::SubmissionDropped { submission }
+                | Event::SubmissionCancelled { submission } => format!("submission {submission}"),
+                Event::LeaseReleased { .. } => format!("lease {}", stamped.fence.0),
+                _ => continue,
+            };
+            assert!(ended.insert(thing.clone()), "{thing} ended twice");
+        }
+    }
+
+    /// A message goes to the agent again only if it is proven that it did not arrive.
+    fn check_deliveries(journal: &[Stamped]) {
+        let mut with_agent = HashSet::new();
+        for stamped in journal {
+            match &stamped.event {
+                Event::SubmissionDelivered { submission, .. } => {
+                    assert!(with_agent.insert(submission.clone()), "{submission} was delivered twice");
+                }
+                Event::SubmissionQueued { submission, .. } => {
+                    with_agent.remove(submission);
+                }
+                Event::InputRefused { submission: Some(submission), .. } => {
+                    with_agent.remove(submission);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn every_order_of_inputs_keeps_the_invariants(steps in proptest::collection::vec(any_input(), 1..60)) {
+            let mut bench = Bench::new();
+            for (n, what) in steps.iter().enumerate() {
+                step(&mut bench, *what, n);
+            }
+            check_ends(&bench.journal);
+            check_deliveries(&bench.journal);
+            let untaken = bench.session.submissions.iter()
+                .filter(|open| matches!(open.state, SubmissionState::Delivered { .. })).count();
+            prop_assert!(untaken <= 1);
+            let fences: Vec<u64> = bench.journal.iter().map(|stamped| stamped.fence.0).collect();
+            prop_assert!(fences.is_sorted());
+        }
+    }
+}

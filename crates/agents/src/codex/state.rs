@@ -1,0 +1,231 @@
+//! What the adapter remembers: one value for the connection, one per thread. Streamed text changes neither.
+
+use crate::sessions::ThreadState;
+use mainstay_core::content::Failure;
+use mainstay_core::{ItemKey, ProviderTurn, SessionId, SessionOptions, SubmissionId, ThreadId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Saved states of another version are dropped.
+pub(super) const STATE_VERSION: u32 = 1;
+
+/// Approvals of one thread that are open at once. One more is declined, with a notice: the state must stay small.
+pub(super) const MAX_OPEN_REQUESTS: usize = 64;
+/// The longest proposed rule, in bytes of JSON, that is offered for ever. A longer one is not offered.
+pub(super) const MAX_AMENDMENT_BYTES: usize = 2 * 1024;
+/// Tries of one interrupt. Measured: 2 to 11 were needed. After the last one the user is told.
+pub(super) const MAX_INTERRUPT_TRIES: u32 = 20;
+/// Turns that are asked for at once: whole turns may be large.
+pub(super) const HISTORY_PAGE: u32 = 10;
+/// Pages that are read for one question. What is not found in them is not proven absent.
+pub(super) const MAX_HISTORY_PAGES: u32 = 100;
+
+/// How far the handshake is.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) enum Handshake {
+    /// Nothing was said on this connection.
+    #[default]
+    Unsaid,
+    /// `initialize` is unanswered.
+    Asked,
+    /// Threads can be opened.
+    Done,
+    /// The server refused it: no thread can be opened.
+    Failed(Failure),
+}
+
+/// What a look into the history is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Lookup {
+    /// A thread is being opened: settle doubtful inputs, find out where its history ends.
+    Opening,
+    /// A connection was lost: find out what was missed.
+    Reattach,
+    /// A turn ended and the input it was started with was never seen.
+    Settle,
+}
+
+/// What an unanswered request of ours is for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum Asked {
+    Initialize,
+    /// `thread/start` or `thread/resume`.
+    Open {
+        session: SessionId,
+    },
+    /// `thread/resume` of an open thread on a new connection.
+    Reattach {
+        session: SessionId,
+    },
+    /// `thread/turns/list`.
+    History {
+        session: SessionId,
+        why: Lookup,
+        page: u32,
+    },
+    StartTurn {
+        session: SessionId,
+        submission: SubmissionId,
+        /// The turn that ran when it was asked: the same one in the answer means that it was joined, not started.
+        into: Option<ProviderTurn>,
+    },
+    Interrupt {
+        session: SessionId,
+        turn: ProviderTurn,
+    },
+}
+
+impl Asked {
+    pub(super) fn session(&self) -> Option<&SessionId> {
+        match self {
+            Self::Initialize => None,
+            Self::Open { session }
+            | Self::Reattach { session }
+            | Self::History { session, .. }
+            | Self::StartTurn { session, .. }
+            | Self::Interrupt { session, .. } => Some(session),
+        }
+    }
+}
+
+/// What belongs to the connection.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Connection {
+    /// The open connection's number.
+    pub(super) number: Option<u32>,
+    /// The id of the next request; never begins anew, so that a late answer meets nobody else's question.
+    pub(super) next_id: u64,
+    pub(super) handshake: Handshake,
+    pub(super) asked: BTreeMap<u64, Asked>,
+}
+
+/// How far a thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) enum Phase {
+    #[default]
+    Closed,
+    Opening,
+    Open,
+}
+
+/// A thread that is being opened; asked again on a new connection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Opening {
+    pub(super) resume: Option<ThreadId>,
+    pub(super) options: SessionOptions,
+    /// Not yet settled.
+    pub(super) doubtful: Vec<SubmissionId>,
+}
+
+/// The input that was given and is not proven taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Input {
+    pub(super) submission: SubmissionId,
+    /// The turn that the answer named.
+    pub(super) turn: Option<ProviderTurn>,
+    /// The connection was lost before it was taken: only the history can tell.
+    pub(super) lost: bool,
+    /// The newest ended turn when it was given: whatever it became is newer.
+    pub(super) after: Option<ProviderTurn>,
+}
+
+/// Which message a turn answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Named {
+    pub(super) turn: ProviderTurn,
+    pub(super) submission: SubmissionId,
+}
+
+/// The turn that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Running {
+    pub(super) turn: ProviderTurn,
+    /// Its origin was said.
+    pub(super) known: bool,
+}
+
+/// Somebody wants a turn stopped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Interrupt {
+    /// Which; None: the one that our input is about to start.
+    pub(super) turn: Option<ProviderTurn>,
+    pub(super) tries: u32,
+    /// The last try came too early: once more at the next record of the thread.
+    pub(super) due: bool,
+}
+
+/// What failed a turn, until the turn's end is said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct TurnFailure {
+    pub(super) turn: ProviderTurn,
+    pub(super) failure: Failure,
+}
+
+/// An approval that is open.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct OpenRequest {
+    /// The JSON text of its id on the open connection; None after a disconnect, until it is sent again.
+    pub(super) id: Option<String>,
+    pub(super) method: String,
+    pub(super) turn: ProviderTurn,
+    pub(super) item: ItemKey,
+    /// The rule that may be made for ever.
+    pub(super) amendment: Option<Value>,
+    /// What was answered; given again where the request comes again.
+    pub(super) answer: Option<Value>,
+}
+
+/// How much of a thread's history the journal has.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) enum Seen {
+    /// The thread is new: all of it is ours to show.
+    #[default]
+    FromTheStart,
+    /// Everything up to the end of this turn.
+    UpTo(ProviderTurn),
+    /// It could not be asked: older turns are not shown.
+    Unsure,
+}
+
+impl Seen {
+    pub(super) fn up_to(&self) -> Option<&ProviderTurn> {
+        match self {
+            Self::UpTo(turn) => Some(turn),
+            Self::FromTheStart | Self::Unsure => None,
+        }
+    }
+}
+
+/// What belongs to one session's thread.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Thread {
+    pub(super) thread: Option<ThreadId>,
+    pub(super) phase: Phase,
+    pub(super) opening: Option<Opening>,
+    /// What the session has as options: ours, with what the server reported.
+    pub(super) options: SessionOptions,
+    /// What the server has in force; None in a field: its own default.
+    pub(super) in_force: SessionOptions,
+    pub(super) input: Option<Input>,
+    pub(super) named: Option<Named>,
+    pub(super) running: Option<Running>,
+    pub(super) seen: Seen,
+    pub(super) last_taken: Option<SubmissionId>,
+    pub(super) interrupt: Option<Interrupt>,
+    pub(super) failure: Option<TurnFailure>,
+    /// By the key that the session knows.
+    pub(super) requests: BTreeMap<String, OpenRequest>,
+}
+
+impl ThreadState for Thread {
+    fn thread_id(&self) -> Option<&str> {
+        self.thread.as_ref().map(ThreadId::as_str)
+    }
+}
+
+impl Thread {
+    pub(super) fn runs(&self, turn: &str) -> bool {
+        self.running.as_ref().is_some_and(|running| running.turn.as_str() == turn)
+    }
+}

@@ -1,0 +1,125 @@
+//! The sessions of one process: what each pins, its thread's state, and which of it changed.
+
+use crate::adapter::{StateChange, ThreadContext};
+use mainstay_core::SessionId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::fmt;
+
+/// The scope of what belongs to the connection and to no session.
+pub(crate) const CONNECTION_SCOPE: &str = "connection";
+/// What the scope of a session's thread begins with.
+const THREAD_SCOPE: &str = "thread:";
+
+/// The state of one session's thread.
+pub(crate) trait ThreadState: Default + Serialize + DeserializeOwned + fmt::Debug {
+    /// The provider's id of the thread, where it is known.
+    fn thread_id(&self) -> Option<&str>;
+}
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Slot<T> {
+    pub(crate) session: SessionId,
+    pub(crate) context: ThreadContext,
+    pub(crate) state: T,
+    bound: bool,
+    dirty: bool,
+}
+
+/// All sessions that are or were bound.
+#[derive(Debug)]
+pub(crate) struct Sessions<T> {
+    slots: Vec<Slot<T>>,
+    by_thread: HashMap<String, usize>,
+}
+
+impl<T> Default for Sessions<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), by_thread: HashMap::new() }
+    }
+}
+
+impl<T: ThreadState> Sessions<T> {
+    pub(crate) fn bind(&mut self, session: &SessionId, context: ThreadContext) {
+        let at = self.position_or_new(session);
+        self.slots[at].context = context;
+        self.slots[at].bound = true;
+    }
+
+    fn position_or_new(&mut self, session: &SessionId) -> usize {
+        if let Some(at) = self.slots.iter().position(|slot| slot.session == *session) {
+            return at;
+        }
+        self.slots.push(Slot {
+            session: session.clone(),
+            context: ThreadContext::default(),
+            state: T::default(),
+            bound: false,
+            dirty: false,
+        });
+        self.slots.len() - 1
+    }
+
+    /// Where a bound session stands.
+    pub(crate) fn position(&self, session: &SessionId) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.bound && slot.session == *session)
+    }
+
+    /// Whose thread it is.
+    pub(crate) fn of_thread(&self, thread: &str) -> Option<usize> {
+        self.by_thread.get(thread).copied()
+    }
+
+    pub(crate) fn slot(&self, at: usize) -> &Slot<T> {
+        &self.slots[at]
+    }
+
+    /// The state of a thread, to be changed: it will be saved.
+    pub(crate) fn change(&mut self, at: usize) -> &mut T {
+        self.slots[at].dirty = true;
+        &mut self.slots[at].state
+    }
+
+    /// Finds the thread of a session by its id from now on.
+    pub(crate) fn index_thread(&mut self, at: usize) {
+        self.by_thread.retain(|_, of| *of != at);
+        if let Some(thread) = self.slots[at].state.thread_id() {
+            self.by_thread.insert(thread.to_owned(), at);
+        }
+    }
+
+    pub(crate) fn positions(&self) -> std::ops::Range<usize> {
+        0..self.slots.len()
+    }
+
+    /// Whether what belongs to no known thread can only concern one session.
+    pub(crate) fn only_one_bound(&self) -> bool {
+        self.slots.iter().filter(|slot| slot.bound).count() == 1
+    }
+
+    /// The threads that changed since the last call.
+    pub(crate) fn changes(&mut self, into: &mut Vec<StateChange>) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.dirty) {
+            slot.dirty = false;
+            into.push(StateChange { scope: format!("{THREAD_SCOPE}{}", slot.session), body: encode(&slot.state) });
+        }
+    }
+
+    /// Takes a thread's saved state back; false where the scope or the body cannot be read.
+    pub(crate) fn restore(&mut self, scope: &str, body: &[u8]) -> bool {
+        let Some(session) = scope.strip_prefix(THREAD_SCOPE) else { return false };
+        let Ok(state) = serde_json::from_slice::<T>(body) else { return false };
+        let at = self.position_or_new(&SessionId::from(session));
+        self.slots[at].state = state;
+        self.index_thread(at);
+        true
+    }
+}
+
+/// The saved form of a state.
+pub(crate) fn encode<S: Serialize>(state: &S) -> Option<Vec<u8>> {
+    // States are plain values with text keys: they always have a JSON form. Without one the lane would re-attach.
+    serde_json::to_vec(state).ok()
+}

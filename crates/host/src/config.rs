@@ -1,0 +1,76 @@
+//! What a host is told when it starts. The library reads no environment and no file of its own: the binary does.
+
+use crate::fault::FaultPlan;
+use mainstay_agents::AgentKind;
+use mainstay_core::{AgentName, HostId};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Variables of the host's environment that every agent gets, where they are set. Short on purpose: keys and the
+/// marks of other agents must not leak from one agent to another.
+pub const PASSED_VARIABLES: &[&str] =
+    &["PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "USER", "LOGNAME", "SHELL", "TZ", "TMPDIR"];
+
+/// A registered agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentConfig {
+    /// The protocol.
+    pub kind: AgentKind,
+    /// Program and arguments; a bare program name is looked up on PATH.
+    pub command: Vec<String>,
+    /// The account home; pinned in each session at creation.
+    pub home: Option<PathBuf>,
+    /// Added to the agent's environment.
+    pub env: BTreeMap<String, String>,
+    /// Let through from the host's environment, beside [`PASSED_VARIABLES`].
+    pub env_pass: Vec<String>,
+}
+
+/// Everything a host needs to know.
+#[derive(Debug, Clone)]
+pub struct HostConfig {
+    /// The state folder.
+    pub home: PathBuf,
+    /// This host's name in manifests and snapshots.
+    pub host_id: HostId,
+    /// Folders that sessions may use.
+    pub roots: Vec<PathBuf>,
+    /// After this long with nothing owed, the agent is put to rest.
+    pub rest_after: Duration,
+    /// How long a keeper works on without a host.
+    pub linger: Duration,
+    /// Bytes of spool per process.
+    pub spool_limit: u64,
+    /// How long a batch of streamed text alone may gather.
+    pub stream_flush: Duration,
+    /// Agent processes at once.
+    pub max_processes: usize,
+    /// Agent processes starting at once.
+    pub max_starting: usize,
+    /// Agents by name.
+    pub agents: BTreeMap<AgentName, AgentConfig>,
+    /// The host's environment, from which allow-listed variables are passed on.
+    pub environment: Vec<(String, String)>,
+    /// The program that keepers are started from: normally `/proc/self/exe`, which is the running binary also after an
+    /// upgrade on disk.
+    pub keeper_program: PathBuf,
+    /// Its arguments.
+    pub keeper_args: Vec<String>,
+    /// Where a test wants this host to die.
+    pub fault: FaultPlan,
+}
+
+impl HostConfig {
+    /// The environment of an agent: allow-listed variables, then configured ones.
+    #[must_use]
+    pub fn agent_environment(&self, agent: &AgentConfig) -> Vec<(String, String)> {
+        let passed = |name: &str| {
+            PASSED_VARIABLES.contains(&name) || agent.env_pass.iter().any(|allowed| allowed == name)
+        };
+        let mut env: BTreeMap<String, String> =
+            self.environment.iter().filter(|(name, _)| passed(name)).cloned().collect();
+        env.extend(agent.env.iter().map(|(name, value)| (name.clone(), value.clone())));
+        env.into_iter().collect()
+    }
+}

@@ -1,0 +1,103 @@
+//! What can go wrong, one enum per operation.
+
+use mainstay_core::Refusal;
+use mainstay_store::{OpenError, ReadError, WriteError};
+use std::path::PathBuf;
+
+/// Why a host did not start. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Another host has this home.
+    #[error(
+        "another host (pid {pid}) serves {home}; stop it first (`mainstay stop --host`), or use another MAINSTAY_HOME"
+    )]
+    HomeTaken {
+        /// The home.
+        home: PathBuf,
+        /// The other host's pid, `unknown` where it could not be read.
+        pid: String,
+    },
+    /// The home cannot be used.
+    #[error("cannot use {path}")]
+    Home {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The store cannot be opened.
+    #[error("cannot open the store")]
+    Store(#[from] OpenError),
+    /// The store cannot be read.
+    #[error("cannot read the store")]
+    Read(#[from] ReadError),
+}
+
+/// Why a request was not carried out.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum HostError {
+    /// The session decided against it; nothing changed.
+    #[error("refused")]
+    Refused(#[source] Refusal),
+    /// No such session.
+    #[error("there is no session {0:?}")]
+    SessionUnknown(String),
+    /// No such agent.
+    #[error("there is no agent {name:?}; registered are {known}")]
+    AgentUnknown {
+        /// The asked one.
+        name: String,
+        /// The registered ones.
+        known: String,
+    },
+    /// The folder cannot be used.
+    #[error("{path}: {why}")]
+    BadFolder {
+        /// Which.
+        path: String,
+        /// Why, and what to do.
+        why: String,
+        /// Whether it lies outside the roots.
+        outside_roots: bool,
+    },
+    /// The idempotency key belongs to another request.
+    #[error("the Idempotency-Key {0:?} was used for another request")]
+    OperationConflict(String),
+    /// The id belongs to another content.
+    #[error("the {what} id {id:?} is taken by another content")]
+    IdConflict {
+        /// Of what.
+        what: &'static str,
+        /// Which.
+        id: String,
+    },
+    /// The store did not take the write; nothing changed.
+    #[error("the store did not take the write")]
+    Storage(#[source] WriteError),
+    /// The store could not be read.
+    #[error("the store could not be read")]
+    Read(#[source] ReadError),
+    /// The session's records cannot be read.
+    #[error("session {session} cannot be loaded: {why}")]
+    Unreadable {
+        /// Which.
+        session: String,
+        /// Why.
+        why: String,
+    },
+    /// The host is shutting down.
+    #[error("the host is shutting down")]
+    ShuttingDown,
+}
+
+impl From<Refusal> for HostError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<ReadError> for HostError {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}

@@ -1,0 +1,535 @@
+//! The host: what the API and the command line talk to.
+
+use crate::catalog;
+use crate::config::HostConfig;
+use crate::error::{HostError, StartError};
+use crate::hub::Hubs;
+use crate::lane::{Created, Lane, LaneMessage, RegisterId, Shared};
+use crate::recovery;
+use crate::registry::Registry;
+use crate::subscription::{FeedSubscription, Subscription};
+use mainstay_core::content::{ContentBlock, Delivery};
+use mainstay_core::operation::{Admission, Fingerprint, admit};
+use mainstay_core::process::CloseOrder;
+use mainstay_core::{
+    AgentName, Command, Cursor, Refusal, RefusalCode, Reply, Session, SessionId, SessionOptions, SubmissionId,
+};
+use mainstay_keeper::KeepersDir;
+use mainstay_store::{Rows, SessionFilter, SessionKey, SessionRow, SqliteOptions, SqliteStore, Store};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{Semaphore, oneshot};
+
+/// Makes the response to an operation, so that it can be recorded in the transaction that carries it out. It gets the
+/// reply, the session as it will be, and the cursor behind its events.
+pub type Respond = Box<dyn FnOnce(&Reply, &Session, Cursor) -> (u16, Vec<u8>) + Send>;
+
+/// A client's idempotency key with the request that it names.
+pub struct Operation {
+    /// The key.
+    pub key: String,
+    /// The request.
+    pub fingerprint: Fingerprint,
+    /// The response.
+    pub respond: Respond,
+}
+
+impl std::fmt::Debug for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operation").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// What became of a command.
+#[derive(Debug)]
+pub struct Answered {
+    /// The session's reply; `Done` for a replay.
+    pub reply: Reply,
+    /// Where its events end. A reader after this cursor sees what follows.
+    pub cursor: Cursor,
+    /// The response of its operation.
+    pub response: Option<(u16, Vec<u8>)>,
+    /// The operation was carried out before; nothing was done now.
+    pub replayed: bool,
+    /// False for a stop that was carried out though the store refused to record it.
+    pub recorded: bool,
+}
+
+/// A session to be made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewSessionRequest {
+    /// The caller's id for it.
+    pub id: Option<SessionId>,
+    /// The agent.
+    pub agent: AgentName,
+    /// The folder.
+    pub cwd: String,
+    /// For people.
+    pub name: Option<String>,
+    /// To begin with.
+    pub options: SessionOptions,
+    /// Further folders.
+    pub additional_directories: Vec<String>,
+    /// As ACP names them.
+    pub mcp_servers: Vec<Value>,
+    /// For the agent.
+    pub instructions: Option<String>,
+    /// The account home.
+    pub account_home: Option<String>,
+    /// The first message.
+    pub prompt: Option<(SubmissionId, Vec<ContentBlock>)>,
+}
+
+/// How a host ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShutdownMode {
+    /// Agents work on; the next host takes them over.
+    Detach,
+    /// Idle agents are closed, busy ones work on.
+    CloseIdle,
+    /// Every agent is ended.
+    Kill,
+}
+
+/// What a starting host found.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// Keeper folders that no record claims: their tokens.
+    pub unclaimed: Vec<String>,
+}
+
+/// A running host.
+#[derive(Debug)]
+pub struct Host {
+    shared: Arc<Shared>,
+    /// Held for life: one host per home.
+    _lock: File,
+    operations: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    found: Found,
+    recovered: tokio::sync::watch::Receiver<bool>,
+}
+
+impl Host {
+    /// Takes the home, opens the store, and begins to look after what a former host left. Must run on a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError`]; another host's home is left alone.
+    pub async fn start(config: HostConfig) -> Result<Arc<Self>, StartError> {
+        tokio::task::spawn_blocking(move || Self::open(config))
+            .await
+            .map_err(|_| StartError::Home {
+                path: PathBuf::new(),
+                source: std::io::Error::other("the start was cancelled"),
+            })?
+            .map(|(opened, rewound)| opened.begin(rewound))
+    }
+
+    fn open(config: HostConfig) -> Result<(Opening, Option<mainstay_store::Rewound>), StartError> {
+        let lock = take_home(&config)?;
+        let options = SqliteOptions { stream_flush: config.stream_flush, ..SqliteOptions::default() };
+        let opened = SqliteStore::open(config.home.join("mainstay.db"), options)?;
+        let store: Arc<dyn Store> = Arc::new(opened.store);
+        let feed_head = store.feed_head()?;
+        let keepers = KeepersDir::new(config.home.join("keepers"));
+        let plan = recovery::plan(store.as_ref(), &keepers)?;
+        let shared = Arc::new(Shared {
+            processes: Arc::new(Semaphore::new(config.max_processes)),
+            starting: Arc::new(Semaphore::new(config.max_starting)),
+            config,
+            store,
+            keepers,
+            registry: Registry::default(),
+            hubs: Hubs::new(feed_head),
+        });
+        Ok((Opening { shared, lock, plan }, opened.rewound))
+    }
+
+    /// Every session that a former host left with a process or with something owed has been looked after.
+    pub async fn recovered(&self) {
+        let mut recovered = self.recovered.clone();
+        // The sender lives until it has said so.
+        let _said = recovered.wait_for(|done| *done).await;
+    }
+
+    /// What the start found.
+    #[must_use]
+    pub const fn found(&self) -> &Found {
+        &self.found
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &HostConfig {
+        &self.shared.config
+    }
+
+    /// The store, for reads.
+    #[must_use]
+    pub fn store(&self) -> Arc<dyn Store> {
+        self.shared.store.clone()
+    }
+
+    /// Unix time in milliseconds, as the host records it.
+    #[must_use]
+    pub fn now(&self) -> i64 {
+        self.shared.now()
+    }
+
+    /// A new unique id with a prefix.
+    #[must_use]
+    pub fn fresh_id(prefix: &str) -> String {
+        format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
+    }
+
+    /// Runs a blocking read of the store off the async threads.
+    ///
+    /// # Errors
+    /// What the read gives.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn Store) -> Result<T, mainstay_store::ReadError> + Send + 'static,
+    ) -> Result<T, HostError> {
+        let store = self.store();
+        let done = tokio::task::spawn_blocking(move || read(store.as_ref())).await;
+        Ok(done.map_err(|_| HostError::ShuttingDown)??)
+    }
+
+    /// The record of a session.
+    ///
+    /// # Errors
+    /// [`HostError::SessionUnknown`] for one that never was or is deleted.
+    pub async fn session(&self, id: &str) -> Result<SessionRow, HostError> {
+        let wanted = id.to_owned();
+        let row = self.read(move |store| store.session_by_id(&wanted)).await?;
+        row.filter(|row| !row.deleted).ok_or_else(|| HostError::SessionUnknown(id.to_owned()))
+    }
+
+    /// Records of sessions, newest first.
+    ///
+    /// # Errors
+    /// [`HostError::Read`].
+    pub async fn sessions(
+        &self,
+        filter: SessionFilter,
+        after: Option<SessionKey>,
+        limit: usize,
+    ) -> Result<Rows<SessionRow>, HostError> {
+        self.read(move |store| store.sessions(&filter, after, limit)).await
+    }
+
+    /// The session's whole state, folded from the store (committed state only). Starts nothing.
+    ///
+    /// # Errors
+    /// [`HostError`] where there is no such session or it cannot be read.
+    pub async fn state(&self, id: &str) -> Result<(SessionRow, Session), HostError> {
+        let wanted = id.to_owned();
+        let store = self.store();
+        tokio::task::spawn_blocking(move || {
+            // A commit between the two reads shows as a head that does not match: read again.
+            let mut tries = 0;
+            loop {
+                let row = store.session_by_id(&wanted)?.filter(|row| !row.deleted);
+                let row = row.ok_or_else(|| HostError::SessionUnknown(wanted.clone()))?;
+                match crate::load::load(store.as_ref(), &row) {
+                    Ok(loaded) => return Ok((row, loaded.session)),
+                    Err(HostError::Unreadable { .. }) if tries < 20 => tries += 1,
+                    Err(error) => return Err(error),
+                }
+            }
+        })
+        .await
+        .map_err(|_| HostError::ShuttingDown)?
+    }
+
+    /// Makes a session, and hands it its first message if there is one.
+    ///
+    /// # Errors
+    /// [`HostError`]; nothing was made.
+    pub async fn create(
+        self: &Arc<Self>,
+        request: NewSessionRequest,
+        operation: Option<Operation>,
+    ) -> Result<(SessionId, Answered), HostError> {
+        let _alone = self.alone(operation.as_ref()).await;
+        if let Some(replay) = self.replay(operation.as_ref()).await? {
+            return Ok((SessionId(String::new()), replay));
+        }
+        let launch = catalog::pin(&self.shared.config, &request)?;
+        let id = request.id.clone().unwrap_or_else(|| SessionId(Self::fresh_id("ses")));
+        let fingerprint = creation_fingerprint(&request);
+        if request.id.is_some()
+            && let Some(owner) = {
+                let wanted = id.0.clone();
+                self.read(move |store| store.id_owner("session", &wanted)).await?
+            }
+        {
+            if owner.fingerprint != fingerprint {
+                return Err(HostError::IdConflict { what: "session", id: id.0 });
+            }
+            let row = self.session(&id.0).await?;
+            let cursor = Cursor { epoch: row.epoch, seq: row.head };
+            let answered =
+                Answered { reply: Reply::Done, cursor, response: None, replayed: true, recorded: true };
+            return Ok((id, answered));
+        }
+        let (answer, answered) = oneshot::channel();
+        let created =
+            Created::new(&self.shared, id.clone(), launch, request, fingerprint, operation, answer)?;
+        let key = created.key();
+        let shared = self.shared.clone();
+        let _lane = self.shared.registry.lane(key, |mailbox| {
+            tokio::spawn(Lane::run_new(shared, created, mailbox));
+        });
+        let answered = answered.await.unwrap_or(Err(HostError::ShuttingDown))?;
+        Ok((id, answered))
+    }
+
+    /// Gives a session a command.
+    ///
+    /// # Errors
+    /// [`HostError`]; nothing changed.
+    pub async fn command(
+        self: &Arc<Self>,
+        session: &str,
+        command: Command,
+        operation: Option<Operation>,
+    ) -> Result<Answered, HostError> {
+        let _alone = self.alone(operation.as_ref()).await;
+        if let Some(replay) = self.replay(operation.as_ref()).await? {
+            return Ok(replay);
+        }
+        let row = self.session(session).await?;
+        let register = match &command {
+            Command::Send { submission, content, delivery, .. } => {
+                let fingerprint = message_fingerprint(content, *delivery);
+                let wanted = submission.0.clone();
+                if let Some(owner) = self.read(move |store| store.id_owner("submission", &wanted)).await? {
+                    if owner.session != row.key || owner.fingerprint != fingerprint {
+                        return Err(HostError::IdConflict { what: "message", id: submission.0.clone() });
+                    }
+                    let reply = Reply::Accepted {
+                        submission: submission.clone(),
+                        taken_as: mainstay_core::content::DeliveryTaken::Queue,
+                    };
+                    let cursor = Cursor { epoch: row.epoch, seq: row.head };
+                    return Ok(Answered { reply, cursor, response: None, replayed: true, recorded: true });
+                }
+                Some(RegisterId { kind: "submission", id: submission.0.clone(), fingerprint })
+            }
+            _ => None,
+        };
+        let (answer, answered) = oneshot::channel();
+        self.send(row.key, LaneMessage::Command { command, register, operation, answer }).await;
+        answered.await.unwrap_or(Err(HostError::ShuttingDown))
+    }
+
+    async fn send(&self, key: SessionKey, message: LaneMessage) {
+        send_to_lane(&self.shared, key, message).await;
+    }
+
+    /// Operations with the same key are carried out one after the other, so that the second finds the first's answer.
+    async fn alone(&self, operation: Option<&Operation>) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+        let operation = operation?;
+        let turn = {
+            let mut operations = self.operations.lock().unwrap_or_else(PoisonError::into_inner);
+            operations.retain(|_, turn| Arc::strong_count(turn) > 1);
+            operations.entry(operation.key.clone()).or_default().clone()
+        };
+        Some(turn.lock_owned().await)
+    }
+
+    async fn replay(&self, operation: Option<&Operation>) -> Result<Option<Answered>, HostError> {
+        let Some(operation) = operation else {
+            return Ok(None);
+        };
+        let key = operation.key.clone();
+        let recorded = self.read(move |store| store.operation(&key)).await?;
+        let before = recorded
+            .as_ref()
+            .map(|recorded| Fingerprint(String::from_utf8_lossy(&recorded.fingerprint).into_owned()));
+        match (admit(before.as_ref(), &operation.fingerprint), recorded) {
+            (Admission::New, _) | (_, None) => Ok(None),
+            (Admission::Conflict, _) => Err(HostError::OperationConflict(operation.key.clone())),
+            (Admission::Replay, Some(recorded)) => Ok(Some(Answered {
+                reply: Reply::Done,
+                cursor: Cursor::default(),
+                response: Some((recorded.status, recorded.response)),
+                replayed: true,
+                recorded: true,
+            })),
+        }
+    }
+
+    /// Follows a session after a cursor; None: from its beginning.
+    ///
+    /// # Errors
+    /// [`HostError::SessionUnknown`].
+    pub async fn subscribe(&self, session: &str, after: Option<Cursor>) -> Result<Subscription, HostError> {
+        let row = self.session(session).await?;
+        let committed = Cursor { epoch: row.epoch, seq: row.head };
+        let hub = self.shared.hubs.of(row.key, committed);
+        let after = after.unwrap_or(Cursor { epoch: row.epoch, seq: 0 });
+        Ok(Subscription::new(self.store(), row.key, hub, after))
+    }
+
+    /// Follows the host feed after a position.
+    #[must_use]
+    pub fn feed(&self, after: u64) -> FeedSubscription {
+        FeedSubscription::new(self.store(), self.shared.hubs.watch_feed(), after)
+    }
+
+    /// The feed's newest position.
+    #[must_use]
+    pub fn feed_head(&self) -> u64 {
+        *self.shared.hubs.watch_feed().borrow()
+    }
+
+    /// Sessions that run, wait or are being started: what a detaching stop leaves to the next host.
+    ///
+    /// # Errors
+    /// [`HostError::Read`].
+    pub async fn busy_sessions(&self) -> Result<Vec<SessionRow>, HostError> {
+        let rows = self.read(|store| store.unrested_sessions()).await?.rows;
+        Ok(rows.into_iter().filter(|row| !matches!(row.status.as_str(), "idle" | "closed")).collect())
+    }
+
+    /// Ends the host's work: lanes finish what is in flight, processes are left or ended, the store is closed.
+    pub async fn shutdown(&self, mode: ShutdownMode) {
+        let mut ends = Vec::new();
+        for lane in self.shared.registry.all() {
+            let (done, ended) = oneshot::channel();
+            let order = match mode {
+                ShutdownMode::Detach => None,
+                ShutdownMode::CloseIdle => Some(CloseOrder::Idle),
+                ShutdownMode::Kill => Some(CloseOrder::Kill),
+            };
+            if lane.send(LaneMessage::Shutdown { order, done }).await.is_ok() {
+                ends.push(ended);
+            }
+        }
+        for ended in ends {
+            // A lane that is gone has nothing left to end.
+            drop(ended.await);
+        }
+        let store = self.store();
+        let closed = tokio::task::spawn_blocking(move || store.close()).await;
+        if closed.is_err() {
+            tracing::error!(
+                "the store could not be closed in order; what was acknowledged is on disk all the same"
+            );
+        }
+    }
+}
+
+/// What a blocking start hands to the async one.
+struct Opening {
+    shared: Arc<Shared>,
+    lock: File,
+    plan: recovery::Plan,
+}
+
+impl Opening {
+    fn begin(self, rewound: Option<mainstay_store::Rewound>) -> Arc<Host> {
+        let (sender, recovered) = tokio::sync::watch::channel(false);
+        let found = Found { unclaimed: self.plan.unclaimed.clone() };
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            recovery::recover(&shared, self.plan, rewound).await;
+            sender.send_replace(true);
+        });
+        Arc::new(Host {
+            shared: self.shared,
+            _lock: self.lock,
+            operations: Mutex::default(),
+            found,
+            recovered,
+        })
+    }
+}
+
+/// Hands a message to a session's lane, started if there is none; asks again where the lane was just leaving.
+pub(crate) async fn send_to_lane(shared: &Arc<Shared>, key: SessionKey, message: LaneMessage) {
+    let mut message = message;
+    loop {
+        let lane = shared.registry.lane(key, |mailbox| {
+            tokio::spawn(Lane::run(shared.clone(), key, mailbox));
+        });
+        match lane.send(message).await {
+            Ok(()) => return,
+            Err(returned) => message = returned.0,
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn creation_fingerprint(request: &NewSessionRequest) -> Vec<u8> {
+    let text = format!(
+        "{:?}",
+        (
+            &request.agent,
+            &request.cwd,
+            &request.additional_directories,
+            &request.mcp_servers,
+            &request.instructions,
+            &request.account_home,
+            &request.prompt.as_ref().map(|(_, content)| content),
+        )
+    );
+    Fingerprint::of("create", "session", text.as_bytes()).0.into_bytes()
+}
+
+pub(crate) fn message_fingerprint(content: &[ContentBlock], delivery: Delivery) -> Vec<u8> {
+    let body = serde_json::to_vec(&(content, delivery)).unwrap_or_default();
+    Fingerprint::of("send", "message", &body).0.into_bytes()
+}
+
+/// Takes the home for this host. The lock is the kernel's: it goes when the process does.
+fn take_home(config: &HostConfig) -> Result<File, StartError> {
+    use std::io::{Read, Seek, Write};
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    let failed = |path: PathBuf| move |source| StartError::Home { path, source };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&config.home)
+        .map_err(failed(config.home.clone()))?;
+    let path = config.home.join("host.lock");
+    let mut lock = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed(path.clone()))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            let pid = match lock.read_to_string(&mut pid) {
+                Ok(_) if !pid.trim().is_empty() => pid.trim().to_owned(),
+                _ => "unknown".to_owned(),
+            };
+            return Err(StartError::HomeTaken { home: config.home.clone(), pid });
+        }
+        Err(std::fs::TryLockError::Error(source)) => return Err(StartError::Home { path, source }),
+    }
+    let own = std::process::id();
+    lock.set_len(0)
+        .and_then(|()| lock.rewind())
+        .and_then(|()| writeln!(lock, "{own}"))
+        .map_err(failed(path))?;
+    Ok(lock)
+}
+
+/// The refusal of a command that needs the agent's own word first.
+#[must_use]
+pub fn unsupported(capability: &str) -> HostError {
+    HostError::Refused(Refusal::new(
+        RefusalCode::Unsupported,
+        format!("this agent cannot do that (capability {capability})"),
+    ))
+}

@@ -1,0 +1,423 @@
+//! What a lane gathers, submits as one transaction, and lets go when it is durable.
+
+use super::{Answer, Lane, RELINK_PAUSE, STORE_PAUSE};
+use crate::error::HostError;
+use crate::fault::FaultPoint;
+use crate::host::{Answered, Operation};
+use crate::journal::{self, Line};
+use mainstay_core::event::Event;
+use mainstay_core::process::CloseOrder;
+use mainstay_core::session::{SNAPSHOT_VERSION, Session, Status};
+use mainstay_core::{Cursor, Reply};
+use mainstay_keeper::wire::ToKeeper;
+use mainstay_keeper::{KeeperFolder, ReservedFolder};
+use mainstay_store::{
+    CommitFuture, Committed, FeedEntry, FenceCheck, LaneWrite, NewInput, NewOperation, SessionUpdate,
+    Urgency, WriteError, WriteOp,
+};
+use serde_json::json;
+use std::borrow::Cow;
+use tokio::time::Instant;
+
+/// A snapshot is written when a turn ended and at least this many rows came since the last one: loading then folds
+/// at most about this many rows.
+const SNAPSHOT_ROWS: usize = 256;
+/// And in any case after this many rows, so that a turn that never ends does not make loading slow.
+const SNAPSHOT_ROWS_MOST: usize = 4_096;
+
+/// A command's answer that waits for its commit.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) answer: Answer,
+    pub(super) reply: Reply,
+    pub(super) cursor: Cursor,
+    pub(super) response: Option<(u16, Vec<u8>)>,
+    /// A stop: if the store refuses, its frames leave all the same and the answer says so.
+    pub(super) is_stop: bool,
+}
+
+/// What is done when the batch is durable.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// Start the reserved keeper.
+    Launch(Box<ReservedFolder>),
+    /// Delete the folder of a process that is settled.
+    Remove(KeeperFolder),
+    /// End the process.
+    Close(CloseOrder),
+    /// Ask the keeper for a new connection.
+    Connect,
+    /// Note the thread in the keeper's folder, for readers without a database.
+    NoteThread(String),
+}
+
+/// Decided, not yet submitted.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// Operations beside the journal's.
+    pub(super) ops: Vec<WriteOp>,
+    pub(super) waiting: Vec<Waiting>,
+    pub(super) then: Vec<Then>,
+    pub(super) frames: Vec<NewInput>,
+    /// Something beside streamed text is in it.
+    pub(super) prompt: bool,
+    pub(super) stop: bool,
+    pub(super) answers_request: bool,
+    pub(super) touched: bool,
+    /// Records of the spool are in it.
+    pub(super) has_records: bool,
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        !self.touched
+            && self.ops.is_empty()
+            && self.waiting.is_empty()
+            && self.then.is_empty()
+            && self.frames.is_empty()
+    }
+}
+
+/// Submitted, not yet durable.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) outcome: CommitFuture,
+    waiting: Vec<Waiting>,
+    then: Vec<Then>,
+    frames: Vec<NewInput>,
+    lines: Vec<Line>,
+    head: Cursor,
+    position: Option<u64>,
+    answers_request: bool,
+    records_start: bool,
+}
+
+impl Lane {
+    /// Submits what was gathered, if nothing is in flight.
+    pub(super) fn submit(&mut self) {
+        if self.in_flight.is_some() || self.retry_at.is_some() {
+            return;
+        }
+        self.gather_adapter_state();
+        if self.pending.is_empty() && self.bound.out.events.is_empty() {
+            return;
+        }
+        let mut batch = std::mem::take(&mut self.pending);
+        let events = std::mem::take(&mut self.bound.out.events);
+        let bound = &mut self.bound;
+        let now = self.shared.now();
+        let mut ops = std::mem::take(&mut batch.ops);
+        let journaled = journal::rows(bound.key, &bound.machine, bound.submitted, &events, &mut bound.open);
+        bound.since_snapshot += journaled.lines.len();
+        ops.extend(journaled.ops);
+        for stamped in &events {
+            if let Event::ThreadLinked { thread, .. } = &stamped.event {
+                let (scope, thread) = (bound.scope.clone(), thread.0.clone());
+                batch.then.push(Then::NoteThread(thread.clone()));
+                ops.push(WriteOp::ClaimThread { scope, thread, session: bound.key });
+            }
+        }
+        let only_text = journaled.only_text && !batch.prompt;
+        let status_changed = push_session_update(bound, &events, now, &mut ops);
+        if let Some(snapshot) = snapshot_due(bound, &events) {
+            ops.push(snapshot);
+        }
+        let mut position = None;
+        if let Some(process) = &mut self.process {
+            let mut update = mainstay_store::ProcessUpdate::new(process.key);
+            if batch.has_records {
+                update.position = Some(process.position);
+                update.connection = Some(process.connection);
+                position = Some(process.position);
+            }
+            if !batch.frames.is_empty() {
+                update.last_input = Some(process.last_input);
+            }
+            if update.position.is_some() || update.last_input.is_some() {
+                ops.push(WriteOp::UpdateProcess(update));
+            }
+            if process.recorded > process.trimmed && !only_text {
+                process.trimmed = process.recorded;
+                ops.push(WriteOp::TrimInputs { process: process.key, up_to: process.recorded });
+            }
+        }
+        let urgency = match (batch.stop, only_text && !status_changed) {
+            (true, _) => Urgency::Stop,
+            (false, true) => Urgency::Stream,
+            (false, false) => Urgency::Command,
+        };
+        let fences = if bound.stored {
+            vec![FenceCheck { session: bound.key, fence: bound.fence }]
+        } else {
+            Vec::new()
+        };
+        bound.stored = true;
+        bound.fence = bound.machine.fence.0;
+        bound.submitted = (bound.machine.epoch, bound.machine.head);
+        if batch.has_records {
+            self.shared.config.fault.pass(FaultPoint::ReadNotCommitted);
+        }
+        let records_start =
+            events.iter().any(|stamped| matches!(stamped.event, Event::ProcessStarted { .. }));
+        self.in_flight = Some(InFlight {
+            outcome: self.shared.store.commit(LaneWrite { urgency, fences, ops }),
+            waiting: batch.waiting,
+            then: batch.then,
+            frames: batch.frames,
+            lines: journaled.lines,
+            head: Cursor { epoch: bound.submitted.0, seq: bound.submitted.1 },
+            position,
+            answers_request: batch.answers_request,
+            records_start,
+        });
+    }
+
+    fn gather_adapter_state(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        let version = process.adapter.state_version();
+        for change in process.adapter.changes() {
+            let op = match change.body {
+                Some(body) if body.len() > mainstay_agents::adapter::MAX_STATE_BYTES => {
+                    tracing::error!(
+                        scope = change.scope,
+                        bytes = body.len(),
+                        "an adapter's state is over its bound; the process is ended"
+                    );
+                    self.pending.then.push(Then::Close(CloseOrder::Host));
+                    continue;
+                }
+                Some(body) => {
+                    WriteOp::PutAdapterState { process: process.key, scope: change.scope, version, body }
+                }
+                None => WriteOp::DropAdapterState { process: process.key, scope: Some(change.scope) },
+            };
+            self.pending.ops.push(op);
+        }
+    }
+
+    /// The batch in flight is durable, or it is not.
+    pub(super) async fn on_outcome(&mut self, outcome: Result<Committed, WriteError>) {
+        let Some(done) = self.in_flight.take() else { return };
+        match outcome {
+            Ok(committed) => self.let_go(done, committed),
+            Err(error) => self.undo(done, error).await,
+        }
+    }
+
+    fn let_go(&mut self, done: InFlight, committed: Committed) {
+        if !done.lines.is_empty() || self.bound.hub.head() != done.head {
+            self.bound.hub.publish(done.head, done.lines);
+        }
+        self.shared.hubs.feed_moved(committed.feed_head);
+        for waiting in done.waiting {
+            let answered = Answered {
+                reply: waiting.reply,
+                cursor: waiting.cursor,
+                response: waiting.response,
+                replayed: false,
+                recorded: true,
+            };
+            // Whoever asked may be gone; what was decided stands all the same.
+            drop(waiting.answer.send(Ok(answered)));
+        }
+        if done.records_start {
+            self.shared.config.fault.pass(FaultPoint::RecordedNoFrame);
+        }
+        if !done.frames.is_empty() {
+            self.shared.config.fault.pass(FaultPoint::CommittedNotDelivered);
+            if done.answers_request {
+                self.shared.config.fault.pass(FaultPoint::AnsweredNotDelivered);
+            }
+        }
+        if let Some(process) = &mut self.process {
+            process.unrecorded.extend(done.frames);
+            if let Some(position) = done.position {
+                process.committed = position;
+                if let Some(link) = &process.link {
+                    // A full queue means that a later, larger position follows.
+                    let _later = link.send(ToKeeper::Committed { position });
+                }
+            }
+        }
+        for then in done.then {
+            self.carry_out(then);
+        }
+    }
+
+    fn carry_out(&mut self, then: Then) {
+        match then {
+            Then::Launch(reserved) => {
+                self.shared.config.fault.pass(FaultPoint::ReservedNotSpawned);
+                self.launch(*reserved);
+            }
+            Then::Remove(folder) => remove_folder(folder),
+            Then::Close(order) => self.order_close(order),
+            Then::Connect => {
+                if let Some(link) = self.process.as_ref().and_then(|process| process.link.as_ref()) {
+                    let _sent = link.send_urgent(ToKeeper::Connect);
+                }
+            }
+            Then::NoteThread(thread) => {
+                if let Some(process) = &self.process
+                    && let Err(error) = process.folder.append_thread(&thread)
+                {
+                    tracing::warn!(%error, "a thread could not be noted in its keeper's folder");
+                }
+            }
+        }
+    }
+
+    /// The store did not take the batch: nothing of it happened, nor of what was decided on top of it. Stops leave all
+    /// the same, unnumbered.
+    async fn undo(&mut self, done: InFlight, error: WriteError) {
+        tracing::warn!(session = %self.bound.machine.id, %error, "the store did not take a batch; the lane loads again");
+        let pending = std::mem::take(&mut self.pending);
+        let stopped = !error.is_refusal() && self.send_unrecorded_stops(&done.frames, &pending.frames);
+        for waiting in done.waiting.into_iter().chain(pending.waiting) {
+            let answer = if waiting.is_stop && stopped {
+                Ok(Answered {
+                    reply: waiting.reply,
+                    cursor: self.bound.hub.head(),
+                    response: None,
+                    replayed: false,
+                    recorded: false,
+                })
+            } else {
+                Err(HostError::Storage(error.clone()))
+            };
+            drop(waiting.answer.send(answer));
+        }
+        for then in done.then.into_iter().chain(pending.then) {
+            match then {
+                // Never committed, never started: it goes without a trace.
+                Then::Launch(reserved) => {
+                    let folder = reserved.folder().clone();
+                    drop(reserved);
+                    remove_folder(folder);
+                }
+                Then::Close(order) => self.order_close(order),
+                Then::Remove(_) | Then::Connect | Then::NoteThread(_) => {}
+            }
+        }
+        self.retry_at = Some(Instant::now() + if error.is_refusal() { RELINK_PAUSE } else { STORE_PAUSE });
+    }
+
+    fn send_unrecorded_stops(&self, batches: &[NewInput], more: &[NewInput]) -> bool {
+        let Some(link) = self.process.as_ref().and_then(|process| process.link.as_ref()) else {
+            return false;
+        };
+        let stops = batches.iter().chain(more).filter(|frame| frame.urgent);
+        let mut sent = false;
+        for stop in stops {
+            let urgent =
+                ToKeeper::Urgent { id: stop.n, connection: stop.connection, payload: stop.payload.clone() };
+            sent |= link.send_urgent(urgent);
+        }
+        sent
+    }
+
+    /// Gathers a command's answer.
+    pub(super) fn wait_for_commit(
+        &mut self,
+        answer: Answer,
+        reply: Reply,
+        operation: Option<Operation>,
+        is_stop: bool,
+    ) {
+        let cursor = Cursor { epoch: self.bound.machine.epoch, seq: self.bound.machine.head };
+        let response = operation.map(|operation| {
+            let (status, body) = (operation.respond)(&reply, &self.bound.machine, cursor);
+            self.pending.ops.push(WriteOp::PutOperation(NewOperation {
+                key: operation.key,
+                fingerprint: operation.fingerprint.0.into_bytes(),
+                at: self.shared.now(),
+                status,
+                response: body.clone(),
+            }));
+            (status, body)
+        });
+        self.pending.waiting.push(Waiting { answer, reply, cursor, response, is_stop });
+        self.pending.prompt = true;
+        self.pending.stop |= is_stop;
+        self.pending.touched = true;
+    }
+}
+
+fn push_session_update(
+    bound: &mut super::Bound,
+    events: &[mainstay_core::Stamped],
+    now: i64,
+    ops: &mut Vec<WriteOp>,
+) -> bool {
+    let status = bound.machine.status();
+    let status_changed = bound.shown.as_ref() != Some(&status);
+    let renamed = events.iter().any(|stamped| {
+        matches!(
+            stamped.event,
+            Event::SessionCreated { .. } | Event::SessionUpdated { .. } | Event::SessionDeleted {}
+        )
+    });
+    let fence_changed = bound.fence != bound.machine.fence.0;
+    if status_changed || renamed || fence_changed {
+        let mut update = SessionUpdate::new(bound.key, now);
+        update.status = Some(status.status.as_str().to_owned());
+        update.reason = Some(status.reason.clone());
+        update.name = Some(bound.machine.name.clone());
+        update.archived = Some(bound.machine.archived);
+        update.deleted = Some(bound.machine.deleted);
+        update.fence = Some(bound.machine.fence.0);
+        update.needs = Some(matches!(status.status, Status::RequiresAction | Status::Recovering));
+        ops.push(WriteOp::UpdateSession(update));
+    }
+    if status_changed {
+        let body = json!({ "session": bound.machine.id, "status": status.status, "reason": status.reason });
+        ops.push(WriteOp::AppendFeed(FeedEntry {
+            at: now,
+            session: bound.key,
+            epoch: bound.machine.epoch,
+            seq: bound.machine.head,
+            kind: Cow::Borrowed("session.status"),
+            body: body.to_string().into_bytes(),
+        }));
+        bound.shown = Some(status);
+    }
+    status_changed
+}
+
+fn snapshot_due(bound: &mut super::Bound, events: &[mainstay_core::Stamped]) -> Option<WriteOp> {
+    let turn_ended = events.iter().any(|stamped| matches!(stamped.event, Event::TurnEnded { .. }));
+    let due =
+        bound.since_snapshot >= SNAPSHOT_ROWS_MOST || (turn_ended && bound.since_snapshot >= SNAPSHOT_ROWS);
+    if !due {
+        return None;
+    }
+    bound.since_snapshot = 0;
+    snapshot(bound.key, &bound.machine)
+}
+
+fn snapshot(session: mainstay_store::SessionKey, machine: &Session) -> Option<WriteOp> {
+    match serde_json::to_vec(machine) {
+        Ok(body) => Some(WriteOp::PutSnapshot {
+            session,
+            epoch: machine.epoch,
+            seq: machine.head,
+            version: SNAPSHOT_VERSION,
+            body,
+        }),
+        Err(error) => {
+            // Loading then folds more of the journal; nothing is lost.
+            tracing::error!(%error, "a session could not be written as a snapshot");
+            None
+        }
+    }
+}
+
+/// Deletes a settled keeper's folder; the keeper may take a moment to let its lock go.
+pub(super) fn remove_folder(folder: KeeperFolder) {
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = folder.remove() {
+            // The next host finds it settled and removes it.
+            tracing::debug!(token = folder.token, %error, "a keeper's folder stays for now");
+        }
+    });
+}

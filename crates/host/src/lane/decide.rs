@@ -1,0 +1,248 @@
+//! Deciding: an input into the machine, its effects into frames, reservations and orders.
+
+use super::batch::Then;
+use super::{Lane, LaneMessage, Process, Shared};
+use crate::error::HostError;
+use crate::host::Operation;
+use mainstay_agents::{CannotTell, Frame, Translated};
+use mainstay_core::content::{Failure, FailureCode};
+use mainstay_core::event::EpochReason;
+use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
+use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
+use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal};
+use mainstay_store::{IdRegistration, NewInput, WriteOp};
+use std::borrow::Cow;
+
+impl Lane {
+    /// Gives the machine an input and carries its effects as far as they go before the commit.
+    pub(super) fn decide(&mut self, input: Input) -> Result<Reply, Refusal> {
+        let moment = Moment { now: self.now, capabilities: &self.capabilities, fresh: &self.fresh };
+        let reply = self.bound.machine.handle(input, &moment, &mut self.bound.out)?;
+        self.absorb();
+        Ok(reply)
+    }
+
+    /// As [`Self::decide`], for inputs of ours: a refusal means that host or adapter broke their part. It is said
+    /// loudly and changes nothing.
+    pub(super) fn decide_own(&mut self, input: Input) {
+        if let Err(refusal) = self.decide(input) {
+            tracing::error!(session = %self.bound.machine.id, %refusal, "an input of the host's own was refused");
+        }
+    }
+
+    pub(super) fn absorb(&mut self) {
+        loop {
+            let effects = std::mem::take(&mut self.bound.out.effects);
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                self.pending.touched = true;
+                match effect {
+                    Effect::Tell(decision) => self.tell(&decision),
+                    Effect::Acquire { process, fence } => self.acquire(process, fence.0),
+                    Effect::Close { order } => self.pending.then.push(Then::Close(order)),
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, decision: &Decision) {
+        let mut translated = Translated::default();
+        let told = match &mut self.process {
+            Some(process) => process.adapter.tell(&self.bound.machine.id, decision, &mut translated),
+            None => Err(CannotTell::NotConnected),
+        };
+        match told {
+            Ok(()) => {
+                self.pending.answers_request |= matches!(decision, Decision::Answer { .. });
+                self.route(&mut translated);
+            }
+            Err(cannot) => self.cannot_tell(decision, &cannot),
+        }
+    }
+
+    fn cannot_tell(&mut self, decision: &Decision, cannot: &CannotTell) {
+        let failure = Failure::new(FailureCode::Protocol, cannot.to_string());
+        match decision {
+            Decision::StartTurn { submission, .. } => {
+                let failure = match cannot {
+                    CannotTell::NotConnected | CannotTell::NoThread(_) | CannotTell::InputUntaken(_) => None,
+                    CannotTell::UnknownSession(_) | CannotTell::UnknownRequest(_) => Some(failure),
+                };
+                self.decide_own(Input::NotHanded { submission: submission.clone(), failure });
+            }
+            Decision::OpenThread { .. } => {
+                self.decide_own(Input::Agent(AgentEvent::ThreadRefused { failure }));
+            }
+            Decision::Answer { key, .. } => {
+                let settled = AgentEvent::RequestSettled { key: key.clone(), confirmed: false };
+                self.decide_own(Input::Agent(settled));
+            }
+            Decision::Interrupt { .. } => {
+                tracing::warn!(session = %self.bound.machine.id, %cannot, "a stop could not be told to the agent");
+            }
+        }
+    }
+
+    /// Brings what an adapter translated to the outbox and to the machine.
+    pub(super) fn route(&mut self, translated: &mut Translated) {
+        for frame in translated.frames.drain(..) {
+            let carries = frame.carries.clone();
+            let Some(n) = self.push_frame(frame) else { continue };
+            if let Some(submission) = carries {
+                self.decide_own(Input::Handed { submission, input: n });
+            }
+        }
+        for said in translated.said.drain(..) {
+            let ours = said.session.as_ref().is_none_or(|session| *session == self.bound.machine.id);
+            if !ours {
+                tracing::error!(session = ?said.session, "an adapter spoke of a session that is not bound here");
+                continue;
+            }
+            if self.bound.machine.phase == Phase::Free {
+                // Frames of a process whose end is settled already: they belong to nothing any more.
+                continue;
+            }
+            self.decide_own(Input::Agent(said.event));
+        }
+    }
+
+    fn push_frame(&mut self, frame: Frame) -> Option<u64> {
+        let process = self.process.as_mut()?;
+        process.last_input += 1;
+        let input = NewInput {
+            process: process.key,
+            n: process.last_input,
+            connection: process.connection,
+            urgent: frame.urgent,
+            payload: frame.payload,
+        };
+        self.pending.ops.push(WriteOp::PushInput(input.clone()));
+        self.pending.frames.push(input);
+        self.pending.prompt = true;
+        Some(process.last_input)
+    }
+
+    /// Reserves the keeper's folder before the reservation commits: so "no folder" never means "never used".
+    fn acquire(&mut self, token: ProcessToken, fence: u64) {
+        self.fresh = Shared::fresh_token();
+        match self.shared.keepers.reserve(token.as_str()) {
+            Ok(reserved) => {
+                let process = self.new_process(token, reserved.folder().clone(), fence);
+                self.process = Some(process);
+                self.pending.then.push(Then::Launch(Box::new(reserved)));
+                self.pending.prompt = true;
+            }
+            Err(error) => {
+                let exit = ProcessExit {
+                    spawn_error: Some(format!("the keeper's folder could not be made: {error}")),
+                    ..ProcessExit::of(ExitCause::SpawnFailed)
+                };
+                self.decide_own(Input::Process(ProcessFact::Exited { process: token, exit }));
+            }
+        }
+    }
+
+    pub(super) fn on_message(&mut self, message: LaneMessage) {
+        self.now = self.shared.now();
+        self.idle_since = None;
+        match message {
+            LaneMessage::Command { command, register, operation, answer } => {
+                let is_stop = matches!(*command, Command::Interrupt | Command::Stop { .. });
+                match self.decide(Input::Command(*command)) {
+                    Ok(reply) => {
+                        if let Some(register) = register {
+                            self.pending.ops.push(WriteOp::RegisterId(IdRegistration {
+                                kind: Cow::Borrowed(register.kind),
+                                id: register.id,
+                                session: self.bound.key,
+                                fingerprint: register.fingerprint,
+                            }));
+                        }
+                        self.answer_when_durable(answer, reply, operation, is_stop);
+                    }
+                    // Nothing changed, so there is nothing to wait for. Whoever asked may be gone.
+                    Err(refusal) => drop(answer.send(Err(HostError::Refused(refusal)))),
+                }
+            }
+            LaneMessage::Wake { rewound, done } => {
+                let at_rest = self.bound.machine.phase == Phase::Free && self.bound.machine.nothing_owed();
+                if rewound && !at_rest {
+                    self.decide_own(Input::NewEpoch(EpochReason::StoreRewound));
+                }
+                self.wake.push((false, done));
+            }
+            LaneMessage::Shutdown { order, done } => self.begin_shutdown(order, done),
+        }
+    }
+
+    fn answer_when_durable(
+        &mut self,
+        answer: super::Answer,
+        reply: Reply,
+        operation: Option<Operation>,
+        is_stop: bool,
+    ) {
+        self.wait_for_commit(answer, reply, operation, is_stop);
+    }
+
+    /// Wakes are answered when the process is looked after and nothing is left to commit.
+    pub(super) fn answer_wakes(&mut self) {
+        if self.wake.is_empty() || !self.looked_after() {
+            return;
+        }
+        if self.wake.iter().any(|(woken, _)| !woken) {
+            for (woken, _) in &mut self.wake {
+                *woken = true;
+            }
+            self.now = self.shared.now();
+            self.decide_own(Input::Wake);
+            if !self.pending.is_empty() || !self.bound.out.events.is_empty() {
+                self.submit();
+                return;
+            }
+        }
+        for (_, done) in self.wake.drain(..) {
+            // The host may have stopped waiting.
+            let _told = done.send(());
+        }
+    }
+
+    fn looked_after(&self) -> bool {
+        let process_known = match &self.process {
+            None => true,
+            Some(process) => {
+                process.greeted || self.spawning.is_some() || self.bound.machine.unverifiable.is_some()
+            }
+        };
+        process_known
+            && self.settling.is_none()
+            && self.in_flight.is_none()
+            && self.pending.is_empty()
+            && self.bound.out.events.is_empty()
+            && self.process.as_ref().is_none_or(|process| process.final_exit.is_none())
+    }
+}
+
+impl Process {
+    /// Frames that are committed and not with the keeper go to it, in order.
+    pub(super) fn pump(&mut self) {
+        let Some(link) = self.link.as_ref().filter(|_| self.greeted) else {
+            return;
+        };
+        while let Some(input) = self.unrecorded.get(self.sent) {
+            let message = mainstay_keeper::wire::ToKeeper::Input {
+                n: input.n,
+                connection: input.connection,
+                urgent: input.urgent,
+                payload: input.payload.clone(),
+            };
+            if link.send(message).is_err() {
+                // The queue is full: acknowledgements make room.
+                break;
+            }
+            self.sent += 1;
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Reading what the agent said: records by position, each translated, each decided, all of a batch committed with the
+//! position behind them.
+
+use super::batch::Then;
+use super::{Lane, lifecycle};
+use crate::fault::FaultPoint;
+use crate::link::LinkEvent;
+use crate::processes;
+use mainstay_agents::{Incoming, Record, Translated};
+use mainstay_core::agent::NoticeLevel;
+use mainstay_core::process::{CloseOrder, ProcessFact};
+use mainstay_core::session::{Input, Phase};
+use mainstay_core::{AgentEvent, ProcessToken};
+use mainstay_keeper::wire::{RejectedWhy, Status, ToKeeper};
+use mainstay_keeper::{Batch, Control, RecordKind};
+
+/// Bytes of spool read and decided as one batch: large enough to spread a commit over thousands of small frames, small
+/// enough that a command waits a few milliseconds at most behind it.
+const READ_BYTES: usize = 512 * 1024;
+
+impl Lane {
+    pub(super) fn may_read(&self) -> bool {
+        let Some(process) = &self.process else {
+            return false;
+        };
+        (process.greeted || process.final_exit.is_some())
+            && process.bell
+            && !self.pending.has_records
+            && self.retry_at.is_none()
+            && self.bound.machine.phase != Phase::Reserved
+    }
+
+    /// Reads and decides one batch. False: there was nothing.
+    pub(super) fn ingest(&mut self) -> bool {
+        let Some(process) = &mut self.process else {
+            return false;
+        };
+        let from = process.position;
+        let batch = match process.reader.read(from, READ_BYTES) {
+            Ok(batch) => batch,
+            Err(error) => {
+                process.bell = false;
+                self.unreadable_spool(&error.to_string());
+                return true;
+            }
+        };
+        self.now = self.shared.now();
+        if batch.is_empty() {
+            process.bell = false;
+            if let Some(exit) = process.final_exit.take() {
+                self.settle_process(exit);
+                return true;
+            }
+            return false;
+        }
+        self.idle_since = None;
+        self.pending.has_records = true;
+        self.pending.touched = true;
+        self.decide_records(&batch);
+        true
+    }
+
+    fn decide_records(&mut self, batch: &Batch) {
+        let mut translated = Translated::default();
+        for record in batch.records() {
+            let Some(process) = &mut self.process else { return };
+            process.position = record.next;
+            let control = match record.kind {
+                RecordKind::Message => {
+                    let incoming = Incoming::Message(record.payload);
+                    let record = Record { connection: record.connection, at: record.at_ms, incoming };
+                    process.adapter.ingest(record, &mut translated);
+                    self.route(&mut translated);
+                    continue;
+                }
+                _ => record.control(),
+            };
+            let token = process.token.clone();
+            match control {
+                Some(Ok(control)) => self.decide_control(&token, record.connection, record.at_ms, control),
+                Some(Err(error)) => {
+                    tracing::error!(%error, kind = ?record.kind, "a keeper's record is not understood");
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn decide_control(&mut self, token: &ProcessToken, connection: u32, at: i64, control: Control) {
+        let mut translated = Translated::default();
+        let Some(process) = &mut self.process else { return };
+        let mut ingest = |incoming: Incoming<'_>| {
+            process.adapter.ingest(Record { connection, at, incoming }, &mut translated);
+        };
+        match control {
+            Control::Connected => {
+                ingest(Incoming::Connected);
+                process.connection = connection;
+                self.route(&mut translated);
+                let fact = ProcessFact::Connection { process: token.clone(), connection: Some(connection) };
+                self.decide_own(Input::Process(fact));
+            }
+            Control::Disconnected { reason } => {
+                ingest(Incoming::Disconnected);
+                let reconnects = process.reconnects;
+                self.route(&mut translated);
+                tracing::info!(?reason, "an agent's connection ended");
+                if reconnects && !matches!(reason, mainstay_keeper::DisconnectReason::AgentExited) {
+                    let fact = ProcessFact::Connection { process: token.clone(), connection: None };
+                    self.decide_own(Input::Process(fact));
+                    self.pending.then.push(Then::Connect);
+                }
+            }
+            Control::Fragment { head, .. } => {
+                ingest(Incoming::Fragment(head.as_bytes()));
+                self.route(&mut translated);
+            }
+            Control::Oversize { length, head } => {
+                ingest(Incoming::Oversize { length, head: head.as_bytes() });
+                self.route(&mut translated);
+            }
+            Control::InputRefused { n, why } => {
+                let fact = ProcessFact::InputRefused { process: token.clone(), n, why: format!("{why:?}") };
+                self.decide_own(Input::Process(fact));
+            }
+            Control::Exit { record } => self.settle_process(processes::exit(&record)),
+            Control::EndOfOutput | Control::Unknown => {}
+        }
+    }
+
+    fn unreadable_spool(&mut self, why: &str) {
+        tracing::error!(session = %self.bound.machine.id, why, "the spool cannot be read; the process is ended");
+        if self.bound.machine.phase != Phase::Free {
+            let message =
+                format!("what the agent said cannot be read any more ({why}); its process is being ended");
+            self.decide_own(Input::Agent(AgentEvent::Notice {
+                level: NoticeLevel::Error,
+                message,
+                provider: None,
+            }));
+        }
+        self.pending.then.push(Then::Close(CloseOrder::Kill));
+        if let Some(process) = &mut self.process
+            && process.link.is_none()
+            && let Some(exit) = process.final_exit.take()
+        {
+            self.settle_process(exit);
+        }
+    }
+
+    pub(super) fn pump(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.pump();
+        }
+    }
+
+    pub(super) fn on_link(&mut self, event: LinkEvent) {
+        self.now = self.shared.now();
+        let Some(process) = &mut self.process else { return };
+        match event {
+            LinkEvent::Status(status) => self.on_status(&status),
+            LinkEvent::Recorded { n } => {
+                self.shared.config.fault.pass(FaultPoint::DeliveredNotAcknowledged);
+                while process.unrecorded.front().is_some_and(|input| input.n <= n) {
+                    process.unrecorded.pop_front();
+                    process.sent = process.sent.saturating_sub(1);
+                }
+                process.recorded = process.recorded.max(n);
+            }
+            LinkEvent::Written => {}
+            LinkEvent::Doorbell => process.bell = true,
+            LinkEvent::Rejected { why: RejectedWhy::StaleFence { known } } => {
+                let token = process.token.clone();
+                let why = format!("its keeper knows a newer owner (fence {known})");
+                process.link = None;
+                self.decide_own(Input::Process(ProcessFact::Unverifiable { process: token, why }));
+            }
+            LinkEvent::Rejected { why } => tracing::warn!(?why, "a keeper refused something"),
+            LinkEvent::Closed => {
+                process.link = None;
+                process.greeted = false;
+                self.look_at_process();
+            }
+        }
+    }
+
+    fn on_status(&mut self, status: &Status) {
+        let Some(process) = &mut self.process else { return };
+        let first = !std::mem::replace(&mut process.greeted, true);
+        while process.unrecorded.front().is_some_and(|input| input.n <= status.recorded) {
+            process.unrecorded.pop_front();
+        }
+        if first {
+            process.sent = 0;
+        }
+        process.recorded = process.recorded.max(status.recorded);
+        process.bell = true;
+        let token = process.token.clone();
+        let adopting = std::mem::take(&mut process.adopting);
+        if let Some(link) = &process.link {
+            if let Some(order) = process.close.take() {
+                let _sent = link.send_urgent(ToKeeper::Close { order: processes::order(order) });
+            }
+            let unconnected =
+                status.connection.is_none() && !status.connecting && !status.exited && !status.ending;
+            if process.reconnects && unconnected && process.connection > 0 {
+                // The order to connect again was lost with the former host.
+                let _sent = link.send_urgent(ToKeeper::Connect);
+            }
+            let _later = link.send(ToKeeper::Committed { position: process.committed });
+        }
+        if self.bound.machine.phase == Phase::Reserved {
+            self.shared.config.fault.pass(FaultPoint::SpawnedNotRecorded);
+            let agent = status.agent.as_ref().map(processes::identity);
+            self.decide_own(Input::Process(ProcessFact::Started { process: token, agent }));
+        } else if adopting && self.bound.machine.process.as_ref() == Some(&token) {
+            self.decide_own(Input::Process(ProcessFact::Adopted { process: token }));
+        }
+        self.pending.touched = true;
+    }
+
+    pub(super) fn on_settled(&mut self, settled: lifecycle::Settled) {
+        self.settling = None;
+        self.now = self.shared.now();
+        let Some(process) = &mut self.process else { return };
+        match settled {
+            lifecycle::Settled::Alive => self.relink(),
+            lifecycle::Settled::NotYet => {
+                self.relink_at = Some(tokio::time::Instant::now() + super::RELINK_PAUSE);
+            }
+            lifecycle::Settled::Gone(exit) => {
+                process.final_exit = Some(exit);
+                process.bell = true;
+                process.link = None;
+                if self.bound.machine.phase == Phase::Reserved && self.retry_at.is_none() {
+                    // It may have run though its start was never recorded: what it said is read before it is settled.
+                    if let Some(exit) = process.final_exit.clone()
+                        && exit.cause != mainstay_core::process::ExitCause::ReservationUnused
+                    {
+                        let fact = ProcessFact::Started { process: process.token.clone(), agent: None };
+                        self.decide_own(Input::Process(fact));
+                    } else if let Some(exit) = process.final_exit.take() {
+                        self.settle_process(exit);
+                    }
+                }
+            }
+            lifecycle::Settled::Unverifiable(why) => {
+                let token = process.token.clone();
+                self.decide_own(Input::Process(ProcessFact::Unverifiable { process: token, why }));
+                self.pending.touched = true;
+            }
+        }
+    }
+}

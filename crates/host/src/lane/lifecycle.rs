@@ -1,0 +1,547 @@
+//! A lane's beginning and end, and its process's: created, loaded, started, looked after, settled.
+
+use super::batch::{Batch, Then};
+use super::{
+    Answer, Bound, FromLost, Lane, Process, RELINK_PAUSE, STORE_PAUSE, Shared, Spawning, stored_row,
+};
+use crate::catalog;
+use crate::error::HostError;
+use crate::host::{NewSessionRequest, Operation};
+use crate::journal::OpenRows;
+use crate::link::Link;
+use crate::load;
+use crate::processes::{self, Launch};
+use mainstay_agents::ThreadContext;
+use mainstay_agents::launch::AgentKind;
+use mainstay_core::digest::sha256_hex;
+use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
+use mainstay_core::session::{Input, Moment, Out, Reply};
+use mainstay_core::{Command, Cursor, LaunchSnapshot, ProcessToken, Session, SessionId};
+use mainstay_keeper::launch::READY_PATIENCE;
+use mainstay_keeper::wire::ToKeeper;
+use mainstay_keeper::{AgentTrace, KeeperFolder, Probe, ReservedFolder, SpoolReader, probe};
+use mainstay_store::{
+    IdRegistration, NewSession, ProcessKey, ProcessRow, ProcessUpdate, SessionKey, SessionRow, SessionUpdate,
+    WriteOp,
+};
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
+
+/// A session that is being created: decided, not yet durable.
+#[derive(Debug)]
+pub(crate) struct Created {
+    pub(super) bound: Bound,
+    pub(super) batch: Batch,
+    answer: Answer,
+    reply: Reply,
+    operation: Option<Operation>,
+}
+
+impl Created {
+    /// Decides the creation and the first message. Refused: nothing exists.
+    pub(crate) fn new(
+        shared: &Shared,
+        id: SessionId,
+        launch: LaunchSnapshot,
+        request: NewSessionRequest,
+        fingerprint: Vec<u8>,
+        operation: Option<Operation>,
+        answer: Answer,
+    ) -> Result<Self, HostError> {
+        let now = shared.now();
+        let key = shared.store.allocate_session_key();
+        let kind = catalog::configured(&shared.config, &launch.agent)?.kind;
+        let mut batch = Batch { prompt: true, touched: true, ..Batch::default() };
+        batch.ops.push(WriteOp::CreateSession(NewSession {
+            key,
+            id: id.0.clone(),
+            agent: launch.agent.0.clone(),
+            name: request.name.clone(),
+            cwd: launch.cwd.clone(),
+            created_at: now,
+            launch: serde_json::to_vec(&launch).unwrap_or_default(),
+        }));
+        let register = |kind: &'static str, id: String, fingerprint: Vec<u8>| {
+            WriteOp::RegisterId(IdRegistration { kind: Cow::Borrowed(kind), id, session: key, fingerprint })
+        };
+        batch.ops.push(register("session", id.0.clone(), fingerprint));
+        let mut out = Out::default();
+        let mut machine = Session::create(id, request.name, launch, request.options, now, &mut out);
+        let mut reply = Reply::Done;
+        if let Some((submission, content)) = request.prompt {
+            let adapter = mainstay_agents::adapter(kind);
+            let fresh = Shared::fresh_token();
+            let moment = Moment { now, capabilities: adapter.capabilities(), fresh: &fresh };
+            let delivery = mainstay_core::Delivery::Auto;
+            let fingerprint = crate::host::message_fingerprint(&content, delivery);
+            batch.ops.push(register("submission", submission.0.clone(), fingerprint));
+            let send = Command::Send { submission, content, delivery, resends: None };
+            reply = machine.handle(Input::Command(send), &moment, &mut out)?;
+        }
+        let hub = shared.hubs.of(key, Cursor { epoch: 1, seq: 0 });
+        let bound = Bound {
+            key,
+            scope: scope_of(&machine.launch),
+            agent: machine.launch.agent.0.clone(),
+            machine,
+            open: OpenRows::default(),
+            hub,
+            out,
+            submitted: (1, 0),
+            fence: 0,
+            stored: false,
+            shown: None,
+            since_snapshot: 0,
+        };
+        Ok(Self { bound, batch, answer, reply, operation })
+    }
+
+    pub(crate) const fn key(&self) -> SessionKey {
+        self.bound.key
+    }
+
+    pub(super) fn split(self) -> (Bound, Batch, (Answer, Reply, Option<Operation>)) {
+        (self.bound, self.batch, (self.answer, self.reply, self.operation))
+    }
+}
+
+/// The scope in which a thread belongs to one session: agent and account home.
+fn scope_of(launch: &LaunchSnapshot) -> String {
+    format!("{}:{}", launch.agent, launch.account_home.as_deref().unwrap_or("default"))
+}
+
+/// What became of starting a keeper.
+#[derive(Debug)]
+pub(super) enum SpawnOutcome {
+    /// It answers.
+    Started(Option<OwnedSemaphorePermit>),
+    /// No process came to be.
+    Failed(String),
+    /// It was started and did not come up: the folder tells.
+    Unclear,
+    /// It was called off before anything was started.
+    CalledOff(CloseOrder),
+}
+
+impl FromLost for SpawnOutcome {
+    fn lost() -> Self {
+        Self::Unclear
+    }
+}
+
+/// What looking after a process showed.
+#[derive(Debug)]
+pub(super) enum Settled {
+    /// It lives.
+    Alive,
+    /// A keeper is being born, or it could not be told just now.
+    NotYet,
+    /// It is proven gone; what it said before is still to be read.
+    Gone(ProcessExit),
+    /// Nothing is proven.
+    Unverifiable(String),
+}
+
+impl FromLost for Settled {
+    fn lost() -> Self {
+        Self::NotYet
+    }
+}
+
+impl Lane {
+    pub(super) fn load_bound(shared: &Shared, key: SessionKey) -> Result<(Bound, SessionRow), HostError> {
+        let row = stored_row(shared.store.as_ref(), key)?;
+        let loaded = load::load(shared.store.as_ref(), &row)?;
+        let machine = loaded.session;
+        let hub = shared.hubs.of(key, Cursor { epoch: row.epoch, seq: row.head });
+        let bound = Bound {
+            key,
+            submitted: (machine.epoch, machine.head),
+            fence: row.fence,
+            stored: true,
+            shown: None,
+            since_snapshot: loaded.tail_rows,
+            scope: scope_of(&machine.launch),
+            agent: machine.launch.agent.0.clone(),
+            open: loaded.open,
+            hub,
+            out: Out::default(),
+            machine,
+        };
+        Ok((bound, row))
+    }
+
+    /// Takes up the process that the record names, if there is one.
+    pub(super) async fn begin(&mut self, row: SessionRow) {
+        let Some(key) = row.process else { return };
+        let shared = self.shared.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let process = shared.store.process(key)?;
+            let states = shared.store.adapter_states(key)?;
+            let inputs = shared.store.inputs(key, 0)?;
+            Ok::<_, mainstay_store::ReadError>((process, states, inputs))
+        });
+        let (process, states, inputs) = match read.await {
+            Ok(Ok((Some(process), states, inputs))) => (process, states, inputs),
+            Ok(Ok((None, ..))) => return,
+            Ok(Err(error)) => {
+                tracing::error!(session = %self.bound.machine.id, %error, "the process's record cannot be read");
+                self.retry_at = Some(Instant::now() + STORE_PAUSE);
+                return;
+            }
+            Err(_) => return,
+        };
+        let folder = self.shared.keepers.folder(&process.token);
+        let kept = self.process.take().filter(|kept| kept.token.as_str() == process.token);
+        let mut taken = self.bare_process(ProcessToken(process.token.clone()), folder, process.key);
+        taken.position = process.position;
+        taken.committed = process.position;
+        taken.connection = process.connection;
+        taken.last_input = process.last_input;
+        taken.unrecorded = inputs.rows.into();
+        let mut whole = true;
+        for state in &states.rows {
+            whole &= state.version == taken.adapter.state_version()
+                && taken.adapter.restore(&state.scope, &state.body);
+        }
+        if !whole {
+            tracing::warn!(session = %self.bound.machine.id, "an adapter's state is of another version; it attaches anew");
+        }
+        taken.adapter.bind(&self.bound.machine.id, context(&self.bound.machine));
+        match kept {
+            // A reload after a failed commit: the line is still good, only what was decided is gone.
+            Some(mut kept) if kept.link.is_some() => {
+                taken.link = kept.link.take();
+                taken.greeted = kept.greeted;
+                taken.recorded = kept.recorded;
+                taken.bell = true;
+                taken.permit = kept.permit.take();
+                while taken.unrecorded.front().is_some_and(|input| input.n <= taken.recorded) {
+                    taken.unrecorded.pop_front();
+                }
+                self.process = Some(taken);
+            }
+            _ => {
+                taken.adopting = true;
+                taken.permit = self.shared.processes.clone().try_acquire_owned().ok();
+                self.process = Some(taken);
+                self.look_at_process();
+            }
+        }
+    }
+
+    /// Loads everything again after a failed commit.
+    pub(super) async fn reload(&mut self) {
+        self.retry_at = None;
+        let (shared, key) = (self.shared.clone(), self.bound.key);
+        let loading = tokio::task::spawn_blocking(move || Self::load_bound(&shared, key)).await;
+        match loading.unwrap_or(Err(HostError::ShuttingDown)) {
+            Ok((bound, row)) => {
+                self.bound = bound;
+                self.pending = Batch::default();
+                if row.process.is_none() {
+                    self.process = None;
+                }
+                self.begin(row).await;
+            }
+            // Its creation did not commit: there is no such session.
+            Err(HostError::SessionUnknown(_)) => self.leaving = true,
+            Err(error) => {
+                tracing::error!(session = %self.bound.machine.id, %error, "the session cannot be loaded again yet");
+                self.retry_at = Some(Instant::now() + STORE_PAUSE);
+            }
+        }
+    }
+
+    fn bare_process(&self, token: ProcessToken, folder: KeeperFolder, key: ProcessKey) -> Process {
+        let kind = self.kind;
+        let reconnects = matches!(kind, AgentKind::Codex);
+        Process {
+            key,
+            token,
+            adapter: mainstay_agents::adapter(kind),
+            reader: SpoolReader::open(folder.spool_path()),
+            folder,
+            position: 0,
+            committed: 0,
+            connection: 0,
+            last_input: 0,
+            unrecorded: VecDeque::new(),
+            sent: 0,
+            recorded: 0,
+            trimmed: 0,
+            link: None,
+            greeted: false,
+            bell: false,
+            adopting: false,
+            reconnects,
+            final_exit: None,
+            close: None,
+            permit: None,
+        }
+    }
+
+    /// A process that is being reserved: its record goes into the batch that holds the reservation.
+    pub(super) fn new_process(&mut self, token: ProcessToken, folder: KeeperFolder, fence: u64) -> Process {
+        let key = self.shared.store.allocate_process_key();
+        self.pending.ops.push(WriteOp::CreateProcess(ProcessRow {
+            key,
+            token: token.0.clone(),
+            agent: self.bound.agent.clone(),
+            profile: sha256_hex(self.bound.scope.as_bytes()).into_bytes(),
+            state: "reserved".to_owned(),
+            fence,
+            created_at: self.now,
+            position: 0,
+            connection: 0,
+            last_input: 0,
+            ended_at: None,
+            exit: None,
+        }));
+        let mut update = SessionUpdate::new(self.bound.key, self.now);
+        update.process = Some(Some(key));
+        self.pending.ops.push(WriteOp::UpdateSession(update));
+        let mut process = self.bare_process(token, folder, key);
+        process.adapter.bind(&self.bound.machine.id, context(&self.bound.machine));
+        process
+    }
+
+    /// Starts the keeper of a committed reservation.
+    pub(super) fn launch(&mut self, reserved: ReservedFolder) {
+        let spec = self.launch_spec(&reserved);
+        let (cancel, called_off) = oneshot::channel();
+        let shared = self.shared.clone();
+        let task = tokio::spawn(async move {
+            let spec = match spec {
+                Ok(spec) => spec,
+                Err(why) => return SpawnOutcome::Failed(why),
+            };
+            let (running, starting) = (shared.processes.clone(), shared.starting.clone());
+            let permits = async { (running.acquire_owned().await, starting.acquire_owned().await) };
+            let (running, _starting) = tokio::select! {
+                permits = permits => permits,
+                Ok(order) = called_off => return SpawnOutcome::CalledOff(order),
+            };
+            let (program, args) = (shared.config.keeper_program.clone(), shared.config.keeper_args.clone());
+            let started = tokio::task::spawn_blocking(move || {
+                let args: Vec<&str> = args.iter().map(String::as_str).collect();
+                let mut newborn = mainstay_keeper::start(reserved, &spec, &program, &args)?;
+                let ready = newborn.wait_ready(READY_PATIENCE);
+                let _folder = newborn.reap_in_background();
+                ready.map_err(mainstay_keeper::BirthError::After)
+            });
+            match started.await {
+                Ok(Ok(())) => SpawnOutcome::Started(running.ok()),
+                Ok(Err(error @ mainstay_keeper::BirthError::Before(_))) => {
+                    SpawnOutcome::Failed(chain(&error))
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(error = chain(&error), "a keeper did not come up");
+                    SpawnOutcome::Unclear
+                }
+                Err(_) => SpawnOutcome::Unclear,
+            }
+        });
+        self.spawning = Some(Spawning { task, cancel: Some(cancel) });
+    }
+
+    fn launch_spec(&self, reserved: &ReservedFolder) -> Result<mainstay_keeper::LaunchSpec, String> {
+        let config = &self.shared.config;
+        let launch = &self.bound.machine.launch;
+        let agent = catalog::configured(config, &launch.agent).map_err(|error| error.to_string())?;
+        let command = catalog::command(config, agent).ok_or_else(|| {
+            format!(
+                "its program {:?} is not there; `mainstay agents` says how to install it",
+                agent.command.first()
+            )
+        })?;
+        let launch = Launch {
+            token: &reserved.folder().token,
+            process_fence: self.bound.machine.fence.0,
+            agent_name: launch.agent.as_str(),
+            agent,
+            command,
+            account_home: launch.account_home.as_ref().map(PathBuf::from),
+            cwd: PathBuf::from(&launch.cwd),
+        };
+        processes::launch_spec(config, launch).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn on_spawned(&mut self, outcome: SpawnOutcome) {
+        self.spawning = None;
+        self.now = self.shared.now();
+        let Some(process) = &mut self.process else { return };
+        match outcome {
+            SpawnOutcome::Started(permit) => {
+                process.permit = permit;
+                self.relink();
+            }
+            SpawnOutcome::Failed(why) => {
+                let exit = ProcessExit { spawn_error: Some(why), ..ProcessExit::of(ExitCause::SpawnFailed) };
+                self.settle_process(exit);
+            }
+            SpawnOutcome::Unclear => self.look_at_process(),
+            SpawnOutcome::CalledOff(order) => {
+                self.settle_process(ProcessExit::of(ExitCause::Ordered { order }));
+            }
+        }
+    }
+
+    /// Opens the line to the keeper.
+    pub(super) fn relink(&mut self) {
+        self.relink_at = None;
+        let Some(process) = &mut self.process else { return };
+        match Link::open(&process.folder, self.shared.config.host_id.as_str(), self.bound.machine.fence.0) {
+            Ok(link) => {
+                process.link = Some(link);
+                process.greeted = false;
+            }
+            Err(error) => {
+                tracing::debug!(%error, token = %process.token, "a keeper's socket does not answer");
+                self.look_at_process();
+            }
+        }
+    }
+
+    /// Looks, off this task, whether the process lives.
+    pub(super) fn look_at_process(&mut self) {
+        let Some(process) = &self.process else { return };
+        if self.settling.is_some() || process.final_exit.is_some() {
+            return;
+        }
+        let folder = process.folder.clone();
+        self.settling = Some(tokio::task::spawn_blocking(move || look(&folder)));
+    }
+
+    /// Ends the process on an order, at once or as soon as it can be told.
+    pub(super) fn order_close(&mut self, order: CloseOrder) {
+        if let Some(spawning) = &mut self.spawning
+            && let Some(cancel) = spawning.cancel.take()
+            && cancel.send(order).is_err()
+        {
+            tracing::debug!("a keeper is being started already; the order follows");
+        }
+        let Some(process) = &mut self.process else { return };
+        let told = process.greeted
+            && process
+                .link
+                .as_ref()
+                .is_some_and(|link| link.send_urgent(ToKeeper::Close { order: processes::order(order) }));
+        if !told {
+            process.close = Some(order);
+        }
+    }
+
+    /// Everything of a process that is proven gone is settled, in one batch.
+    pub(super) fn settle_process(&mut self, exit: ProcessExit) {
+        let Some(process) = self.process.take() else {
+            return;
+        };
+        self.pending.touched = true;
+        self.pending.prompt = true;
+        let mut ended = ProcessUpdate::new(process.key);
+        ended.state = Some("ended".to_owned());
+        ended.position = Some(process.position);
+        ended.ended_at = Some(self.now);
+        ended.exit = serde_json::to_vec(&exit).ok();
+        let mut freed = SessionUpdate::new(self.bound.key, self.now);
+        freed.process = Some(None);
+        self.pending.ops.extend([
+            WriteOp::UpdateProcess(ended),
+            WriteOp::DropAdapterState { process: process.key, scope: None },
+            WriteOp::TrimInputs { process: process.key, up_to: process.last_input },
+            WriteOp::UpdateSession(freed),
+        ]);
+        self.pending.frames.retain(|frame| frame.process != process.key);
+        self.pending.then.push(Then::Remove(process.folder.clone()));
+        if self.bound.machine.process.as_ref() == Some(&process.token) {
+            let fact = ProcessFact::Exited { process: process.token.clone(), exit };
+            self.decide_own(Input::Process(fact));
+        }
+    }
+
+    pub(super) fn begin_shutdown(&mut self, order: Option<CloseOrder>, done: oneshot::Sender<()>) {
+        let order = match order {
+            // Only idle agents are closed; busy ones work on.
+            Some(CloseOrder::Idle) if self.bound.machine.nothing_owed() => Some(CloseOrder::Host),
+            Some(CloseOrder::Idle) | None => None,
+            Some(order) => Some(order),
+        };
+        if let Some(order) = order {
+            self.order_close(order);
+        }
+        self.shutdown = Some((order, done));
+    }
+}
+
+fn context(session: &Session) -> ThreadContext {
+    let launch = &session.launch;
+    ThreadContext {
+        cwd: launch.cwd.clone(),
+        additional_directories: launch.additional_directories.clone(),
+        mcp_servers: launch.mcp_servers.clone(),
+        instructions: launch.instructions.clone(),
+    }
+}
+
+/// Looks after a keeper whose line is closed. Blocking. Death is only ever proven.
+fn look(folder: &KeeperFolder) -> Settled {
+    match probe(folder) {
+        Probe::Alive { .. } => {
+            // Its lock is held: it lives, or it is just leaving and its exit record follows.
+            std::thread::sleep(RELINK_PAUSE / 8);
+            match probe(folder) {
+                Probe::Alive { .. } => Settled::Alive,
+                other => settle(folder, other),
+            }
+        }
+        other => settle(folder, other),
+    }
+}
+
+fn settle(folder: &KeeperFolder, seen: Probe) -> Settled {
+    let without_record = |cause| processes::exit_without_record(cause, folder.inbox_state().ok().flatten());
+    match seen {
+        Probe::Alive { .. } | Probe::BeingBorn => Settled::NotYet,
+        Probe::Ended { exit } => Settled::Gone(processes::exit(&exit)),
+        Probe::Unused => Settled::Gone(ProcessExit::of(ExitCause::ReservationUnused)),
+        Probe::KeeperGone { agent: AgentTrace::Indeterminate { why } } | Probe::Indeterminate { why } => {
+            Settled::Unverifiable(why)
+        }
+        Probe::KeeperGone { agent } => {
+            let swept = match mainstay_keeper::sweep(folder, &[]) {
+                Ok(swept) => swept,
+                Err(error) => return Settled::Unverifiable(chain(&error)),
+            };
+            let mut exit = match agent {
+                AgentTrace::NeverRan => ProcessExit::of(ExitCause::ReservationUnused),
+                _ => without_record(ExitCause::KeeperLost),
+            };
+            let unproven = !swept.unproven.is_empty();
+            exit.strays =
+                swept.killed.iter().chain(&swept.gone).chain(&swept.unproven).map(processes::stray).collect();
+            // The agent itself must be gone; what else could not be proven gone is listed, not assumed.
+            match probe(folder) {
+                Probe::KeeperGone { agent: AgentTrace::Running(_) } if unproven => {
+                    Settled::Unverifiable("the agent's process could not be ended".to_owned())
+                }
+                _ => Settled::Gone(exit),
+            }
+        }
+    }
+}
+
+/// An error with its sources, once.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,438 @@
+//! A lane: the task that owns an agent process, its adapter and the machines of the sessions bound to it.
+//!
+//! It works on the state as it will be; what it decided leaves with the commit. At most one batch is in flight; what
+//! is decided meanwhile gathers for the next. If a commit fails, machines and adapter are dropped and loaded again:
+//! position and outbox make that safe.
+
+mod batch;
+mod decide;
+mod ingest;
+mod lifecycle;
+
+use crate::config::HostConfig;
+use crate::error::HostError;
+use crate::host::{Answered, Operation};
+use crate::hub::{Hub, Hubs};
+use crate::journal::OpenRows;
+use crate::link::{Link, LinkEvent};
+use crate::registry::Registry;
+use batch::{Batch, InFlight};
+pub(crate) use lifecycle::Created;
+use lifecycle::{Settled, SpawnOutcome};
+use mainstay_agents::{Adapter, AgentKind};
+use mainstay_core::process::{CloseOrder, ProcessExit};
+use mainstay_core::session::Out;
+use mainstay_core::{Capabilities, Command, ProcessToken, Session};
+use mainstay_keeper::{KeeperFolder, KeepersDir, SpoolReader};
+use mainstay_store::{NewInput, ProcessKey, SessionKey, SessionRow, Store};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// A lane without a process ends after this long without a message: a session at rest costs no task.
+const LANE_IDLE: Duration = Duration::from_secs(2);
+/// How long to wait before trying to reach a keeper again whose socket does not answer though its lock is held.
+const RELINK_PAUSE: Duration = Duration::from_millis(200);
+/// How long to wait before the store is tried again after it failed.
+const STORE_PAUSE: Duration = Duration::from_millis(500);
+
+/// What all lanes share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: HostConfig,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) keepers: KeepersDir,
+    pub(crate) registry: Registry,
+    pub(crate) hubs: Hubs,
+    pub(crate) processes: Arc<Semaphore>,
+    pub(crate) starting: Arc<Semaphore>,
+}
+
+impl Shared {
+    /// Unix time in milliseconds: the one place where the host reads the clock for what it records.
+    pub(crate) fn now(&self) -> i64 {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// A token never used before.
+    pub(crate) fn fresh_token() -> ProcessToken {
+        ProcessToken(format!("p-{}", uuid::Uuid::now_v7().simple()))
+    }
+}
+
+/// Gives the answer to a command when it is durable.
+pub(crate) type Answer = oneshot::Sender<Result<Answered, HostError>>;
+
+/// What can be sent to a lane.
+#[derive(Debug)]
+pub(crate) enum LaneMessage {
+    /// A command for the session.
+    Command {
+        command: Box<Command>,
+        register: Option<RegisterId>,
+        operation: Option<Operation>,
+        answer: Answer,
+    },
+    /// The host is there: look after the process and go on with what is owed. Answered when that is settled.
+    Wake { rewound: bool, done: oneshot::Sender<()> },
+    /// The host goes. With an order, the process is ended first.
+    Shutdown { order: Option<CloseOrder>, done: oneshot::Sender<()> },
+}
+
+/// An id that the command takes for ever.
+#[derive(Debug)]
+pub(crate) struct RegisterId {
+    pub(crate) kind: &'static str,
+    pub(crate) id: String,
+    pub(crate) fingerprint: Vec<u8>,
+}
+
+/// A session bound to the lane.
+#[derive(Debug)]
+struct Bound {
+    key: SessionKey,
+    machine: Session,
+    open: OpenRows,
+    hub: Arc<Hub>,
+    /// What the machine decided since the last batch was submitted.
+    out: Out,
+    /// (epoch, head) as last submitted.
+    submitted: (u64, u64),
+    /// The fence as last submitted; checked inside the transaction.
+    fence: u64,
+    /// Its record exists: the fence can be checked.
+    stored: bool,
+    /// The status as last submitted.
+    shown: Option<mainstay_core::session::StatusReport>,
+    /// Rows since the last snapshot.
+    since_snapshot: usize,
+    agent: String,
+    /// The thread scope: agent and account home.
+    scope: String,
+}
+
+/// The process of a lane.
+struct Process {
+    key: ProcessKey,
+    token: ProcessToken,
+    folder: KeeperFolder,
+    adapter: Box<dyn Adapter>,
+    reader: SpoolReader,
+    /// Where the next read begins.
+    position: u64,
+    /// The position as last committed; told to the keeper.
+    committed: u64,
+    /// The connection that frames are made for.
+    connection: u32,
+    last_input: u64,
+    /// Committed frames that the keeper has not recorded.
+    unrecorded: VecDeque<NewInput>,
+    /// How many of them are on their way.
+    sent: usize,
+    /// The keeper recorded all inputs up to this number.
+    recorded: u64,
+    trimmed: u64,
+    link: Option<Link>,
+    /// The keeper has answered our hello.
+    greeted: bool,
+    /// There may be records that were not read.
+    bell: bool,
+    /// To be told to the keeper as soon as it can be.
+    close: Option<CloseOrder>,
+    /// A returning host has not told the session yet.
+    adopting: bool,
+    /// The transport can be connected again (`ws+unix`).
+    reconnects: bool,
+    /// Proven gone; settled when everything it said is read.
+    final_exit: Option<ProcessExit>,
+    permit: Option<tokio::sync::OwnedSemaphorePermit>,
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Process")
+            .field("token", &self.token)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A keeper that is being started.
+#[derive(Debug)]
+struct Spawning {
+    task: JoinHandle<SpawnOutcome>,
+    cancel: Option<oneshot::Sender<CloseOrder>>,
+}
+
+/// The task's own state.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    shared: Arc<Shared>,
+    mailbox: mpsc::Receiver<LaneMessage>,
+    bound: Bound,
+    process: Option<Process>,
+    /// Reserved in the batch that is being gathered; started by its commit.
+    spawning: Option<Spawning>,
+    settling: Option<JoinHandle<Settled>>,
+    relink_at: Option<Instant>,
+    retry_at: Option<Instant>,
+    pending: Batch,
+    in_flight: Option<InFlight>,
+    idle_since: Option<Instant>,
+    shutdown: Option<(Option<CloseOrder>, oneshot::Sender<()>)>,
+    /// Whether the machine was woken, and whom to tell when that is done.
+    wake: Vec<(bool, oneshot::Sender<()>)>,
+    leaving: bool,
+    /// Unix ms, read once per input or batch.
+    now: i64,
+    kind: AgentKind,
+    capabilities: Capabilities,
+    /// The token of the next process.
+    fresh: ProcessToken,
+}
+
+/// What woke the lane.
+enum Woken {
+    Committed(Result<mainstay_store::Committed, mainstay_store::WriteError>),
+    Message(Option<LaneMessage>),
+    Link(Option<LinkEvent>),
+    Spawned(SpawnOutcome),
+    Settled(Settled),
+    Relink,
+    Retry,
+    Idle,
+}
+
+impl Lane {
+    /// Runs the lane of a stored session until it has nothing to do.
+    pub(crate) async fn run(shared: Arc<Shared>, key: SessionKey, mailbox: mpsc::Receiver<LaneMessage>) {
+        let mut mailbox = mailbox;
+        let loading = {
+            let shared = shared.clone();
+            tokio::task::spawn_blocking(move || Self::load_bound(&shared, key)).await
+        };
+        let loaded = loading.unwrap_or_else(|_| Err(HostError::ShuttingDown));
+        match loaded {
+            Ok((bound, row)) => match Self::new(shared.clone(), bound) {
+                Ok(new) => {
+                    let mut lane = new(mailbox);
+                    lane.begin(row).await;
+                    lane.work().await;
+                }
+                Err(error) => Self::refuse_all(&shared, key, &mut mailbox, &error).await,
+            },
+            Err(error) => {
+                tracing::error!(session = %key, %error, "a session cannot be loaded; it waits for repair");
+                Self::refuse_all(&shared, key, &mut mailbox, &error).await;
+            }
+        }
+    }
+
+    /// Runs the lane of a session that is being created by its first message.
+    pub(crate) async fn run_new(shared: Arc<Shared>, created: Created, mailbox: mpsc::Receiver<LaneMessage>) {
+        let (bound, batch, (answer, reply, operation)) = created.split();
+        let key = bound.key;
+        match Self::new(shared.clone(), bound) {
+            Ok(new) => {
+                let mut lane = new(mailbox);
+                lane.pending = batch;
+                lane.absorb();
+                lane.wait_for_commit(answer, reply, operation, false);
+                lane.work().await;
+            }
+            Err(error) => {
+                let mut mailbox = mailbox;
+                // Whoever asked may be gone.
+                drop(answer.send(Err(error.clone())));
+                Self::refuse_all(&shared, key, &mut mailbox, &error).await;
+            }
+        }
+    }
+
+    /// A lane around a session, given its mailbox last, so that a session of an agent that is not registered any more
+    /// leaves the mailbox to who answers why.
+    fn new(
+        shared: Arc<Shared>,
+        bound: Bound,
+    ) -> Result<impl FnOnce(mpsc::Receiver<LaneMessage>) -> Self, HostError> {
+        let kind = crate::catalog::configured(&shared.config, &bound.machine.launch.agent)?.kind;
+        let capabilities = mainstay_agents::adapter(kind).capabilities().clone();
+        let now = shared.now();
+        Ok(move |mailbox| Self {
+            shared,
+            mailbox,
+            bound,
+            now,
+            kind,
+            capabilities,
+            fresh: Shared::fresh_token(),
+            process: None,
+            spawning: None,
+            settling: None,
+            relink_at: None,
+            retry_at: None,
+            pending: Batch::default(),
+            in_flight: None,
+            idle_since: None,
+            shutdown: None,
+            wake: Vec::new(),
+            leaving: false,
+        })
+    }
+
+    /// A session that cannot be loaded answers why, and stops nobody else.
+    async fn refuse_all(
+        shared: &Shared,
+        key: SessionKey,
+        mailbox: &mut mpsc::Receiver<LaneMessage>,
+        error: &HostError,
+    ) {
+        loop {
+            let message = match tokio::time::timeout(LANE_IDLE, mailbox.recv()).await {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                Err(_) if shared.registry.leave(key, mailbox, false) => break,
+                Err(_) => continue,
+            };
+            match message {
+                // Whoever asked and went away needs no answer.
+                LaneMessage::Command { answer, .. } => drop(answer.send(Err(error.clone()))),
+                LaneMessage::Wake { done, .. } | LaneMessage::Shutdown { done, .. } => {
+                    let _told = done.send(());
+                }
+            }
+        }
+        shared.registry.leave(key, mailbox, true);
+    }
+
+    async fn work(&mut self) {
+        loop {
+            self.submit();
+            if self.may_read() && self.ingest() {
+                // A batch was read and decided; let others run before the next turn.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            self.pump();
+            self.answer_wakes();
+            if self.finished() {
+                break;
+            }
+            match self.wait().await {
+                Woken::Committed(outcome) => self.on_outcome(outcome).await,
+                Woken::Message(Some(message)) => self.on_message(message),
+                Woken::Message(None) => self.leaving = true,
+                Woken::Link(event) => self.on_link(event.unwrap_or(LinkEvent::Closed)),
+                Woken::Spawned(outcome) => self.on_spawned(outcome),
+                Woken::Settled(settled) => self.on_settled(settled),
+                Woken::Relink => self.relink(),
+                Woken::Retry => self.reload().await,
+                Woken::Idle => self.on_idle(),
+            }
+        }
+        self.shared.hubs.tidy(self.bound.key);
+        if let Some((_, done)) = self.shutdown.take() {
+            // Nobody waits where the host did not wait for its lanes.
+            let _told = done.send(());
+        }
+    }
+
+    /// Waits for the next thing. Every arm is cancel-safe: it takes nothing that it does not return.
+    async fn wait(&mut self) -> Woken {
+        let idle_at = self.idle_deadline();
+        let Self { in_flight, mailbox, process, spawning, settling, relink_at, retry_at, .. } = self;
+        let link = process.as_mut().and_then(|process| process.link.as_mut());
+        tokio::select! {
+            biased;
+            outcome = outcome_of(in_flight) => Woken::Committed(outcome),
+            event = async { match link { Some(link) => link.events.recv().await, None => std::future::pending().await } } => {
+                Woken::Link(event)
+            }
+            outcome = join_or_pending(spawning.as_mut().map(|spawning| &mut spawning.task)) => Woken::Spawned(outcome),
+            settled = join_or_pending(settling.as_mut()) => Woken::Settled(settled),
+            message = mailbox.recv(), if retry_at.is_none() => Woken::Message(message),
+            () = until(*relink_at) => Woken::Relink,
+            () = until(*retry_at) => Woken::Retry,
+            () = until(idle_at) => Woken::Idle,
+        }
+    }
+
+    fn idle_deadline(&self) -> Option<Instant> {
+        let since = self.idle_since?;
+        let process_lives = self.process.is_some();
+        Some(since + if process_lives { self.shared.config.rest_after } else { LANE_IDLE })
+    }
+
+    /// Whether the lane has ended. Sets when it began to be idle.
+    fn finished(&mut self) -> bool {
+        let busy = self.in_flight.is_some()
+            || !self.pending.is_empty()
+            || self.spawning.is_some()
+            || self.settling.is_some()
+            || self.retry_at.is_some();
+        if self.leaving && self.in_flight.is_none() && self.pending.is_empty() {
+            self.shared.registry.leave(self.bound.key, &mut self.mailbox, true);
+            return true;
+        }
+        if let Some((order, _)) = &self.shutdown
+            && !busy
+            && (self.process.is_none() || order.is_none())
+        {
+            self.shared.registry.leave(self.bound.key, &mut self.mailbox, true);
+            return true;
+        }
+        let idle = !busy && self.bound.machine.nothing_owed();
+        if !idle {
+            self.idle_since = None;
+        } else if self.idle_since.is_none() {
+            self.idle_since = Some(Instant::now());
+        }
+        false
+    }
+
+    fn on_idle(&mut self) {
+        self.idle_since = None;
+        if self.process.is_some() {
+            self.order_close(CloseOrder::Idle);
+        } else if self.shared.registry.leave(self.bound.key, &mut self.mailbox, false) {
+            self.leaving = true;
+        }
+    }
+}
+
+async fn outcome_of(
+    in_flight: &mut Option<InFlight>,
+) -> Result<mainstay_store::Committed, mainstay_store::WriteError> {
+    match in_flight {
+        Some(in_flight) => (&mut in_flight.outcome).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn join_or_pending<T: FromLost>(task: Option<&mut JoinHandle<T>>) -> T {
+    match task {
+        Some(task) => task.await.unwrap_or_else(|_| T::lost()),
+        None => std::future::pending().await,
+    }
+}
+
+/// What a background step gave that panicked or was cancelled.
+trait FromLost {
+    fn lost() -> Self;
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The row of a stored session, or why there is none.
+fn stored_row(store: &dyn Store, key: SessionKey) -> Result<SessionRow, HostError> {
+    store.session(key)?.ok_or_else(|| HostError::SessionUnknown(key.to_string()))
+}

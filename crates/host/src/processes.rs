@@ -1,0 +1,143 @@
+//! Between the host's words for processes and the keeper's.
+
+use crate::config::{AgentConfig, HostConfig};
+use mainstay_agents::{AtSpoolLimit, LaunchPlan, LaunchRequest, PlanError, PlannedStep, PlannedTransport};
+use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessId, Stray};
+use mainstay_keeper as keeper;
+use mainstay_keeper::manifest::{StrayOutcome, StrayReport};
+use mainstay_keeper::spec::DEFAULT_BUFFER_GRACE_MS;
+use std::path::PathBuf;
+
+/// Agents' own variables that mark the processes they start, beside the keeper's token (measured: codex.md 8,
+/// claude.md 8).
+const NO_PROVIDER_MARKS: Vec<(String, String)> = Vec::new();
+
+/// What differs from one launch to the next.
+pub(crate) struct Launch<'a> {
+    pub(crate) token: &'a str,
+    pub(crate) process_fence: u64,
+    pub(crate) agent_name: &'a str,
+    pub(crate) agent: &'a AgentConfig,
+    pub(crate) command: Vec<String>,
+    pub(crate) account_home: Option<PathBuf>,
+    pub(crate) cwd: PathBuf,
+}
+
+/// Makes the keeper's launch spec.
+pub(crate) fn launch_spec(config: &HostConfig, launch: Launch<'_>) -> Result<keeper::LaunchSpec, PlanError> {
+    let request = LaunchRequest {
+        command: launch.command,
+        account_home: launch.account_home,
+        env: config.agent_environment(launch.agent),
+    };
+    let LaunchPlan { argv, env, transport, ladder, at_limit } =
+        mainstay_agents::launch::plan(launch.agent.kind, &request)?;
+    Ok(keeper::LaunchSpec {
+        protocol_version: keeper::spec::PROTOCOL_VERSION,
+        token: launch.token.to_owned(),
+        home: config.home.clone(),
+        host_id: config.host_id.0.clone(),
+        process_fence: launch.process_fence,
+        argv,
+        env,
+        cwd: launch.cwd,
+        transport: match transport {
+            PlannedTransport::Stdio => keeper::Transport::Stdio,
+            PlannedTransport::WsUnix => keeper::Transport::WsUnix { socket: keeper::SocketPlace::default() },
+        },
+        ladder: ladder.into_iter().map(step).collect(),
+        spool_limit: config.spool_limit,
+        at_limit: match at_limit {
+            AtSpoolLimit::Blocks => keeper::AtLimit::Blocks,
+            AtSpoolLimit::Cuts => keeper::AtLimit::Cuts,
+            AtSpoolLimit::Buffers => keeper::AtLimit::Buffers,
+        },
+        buffer_grace_ms: DEFAULT_BUFFER_GRACE_MS,
+        segment_size: keeper::spec::DEFAULT_SEGMENT_SIZE,
+        record_limit: keeper::spec::DEFAULT_RECORD_LIMIT,
+        linger_ms: u64::try_from(config.linger.as_millis()).unwrap_or(u64::MAX),
+        cgroup_parent: None,
+        provider_vars: NO_PROVIDER_MARKS,
+        agent_label: launch.agent_name.to_owned(),
+        versions: concat!("mainstay ", env!("CARGO_PKG_VERSION")).to_owned(),
+    })
+}
+
+fn step(step: PlannedStep) -> keeper::LadderStep {
+    let signal = |name| keeper::LadderAction::Signal { name, to: keeper::SignalTarget::Leader };
+    let (action, deadline_ms) = match step {
+        PlannedStep::EndInput { wait_ms } => (keeper::LadderAction::EndInput, wait_ms),
+        PlannedStep::Terminate { wait_ms } => (signal(keeper::SignalName::Term), wait_ms),
+        PlannedStep::Interrupt { wait_ms } => (signal(keeper::SignalName::Int), wait_ms),
+    };
+    keeper::LadderStep { action, deadline_ms }
+}
+
+pub(crate) fn order(order: CloseOrder) -> keeper::Order {
+    match order {
+        CloseOrder::Host => keeper::Order::Host,
+        CloseOrder::User => keeper::Order::User,
+        CloseOrder::Idle => keeper::Order::Idle,
+        CloseOrder::Kill => keeper::Order::Kill,
+    }
+}
+
+pub(crate) fn identity(identity: &keeper::ProcessIdentity) -> ProcessId {
+    ProcessId { boot_id: identity.boot_id.clone(), pid: identity.pid, start_time: identity.start_time }
+}
+
+/// A keeper's exit record as a fact for the session.
+pub(crate) fn exit(record: &keeper::ExitRecord) -> ProcessExit {
+    let mut spawn_error = None;
+    let cause = match &record.cause {
+        // A newer keeper's word: what it says for certain is that the agent is gone.
+        keeper::ExitCause::AgentLeft | keeper::ExitCause::Unknown => ExitCause::AgentLeft,
+        keeper::ExitCause::Ordered { order } => ExitCause::Ordered {
+            order: match order {
+                keeper::Order::Host | keeper::Order::Other => CloseOrder::Host,
+                keeper::Order::User => CloseOrder::User,
+                keeper::Order::Idle => CloseOrder::Idle,
+                keeper::Order::Kill => CloseOrder::Kill,
+            },
+        },
+        keeper::ExitCause::SpawnFailed { what, .. } => {
+            spawn_error = Some(what.clone());
+            ExitCause::SpawnFailed
+        }
+        keeper::ExitCause::FolderDeleted => ExitCause::FolderDeleted,
+        keeper::ExitCause::Linger => ExitCause::Linger,
+        keeper::ExitCause::SpoolLimit => ExitCause::SpoolLimit,
+    };
+    ProcessExit {
+        exit_code: record.exit_code,
+        signal: record.signal,
+        last_written: Some(record.last_input_written),
+        last_started: Some(record.inputs_recorded),
+        undelivered: record.inputs_undelivered.clone(),
+        stderr_tail: record.stderr_tail.clone(),
+        strays: record.strays.iter().map(stray).collect(),
+        spawn_error,
+        ..ProcessExit::of(cause)
+    }
+}
+
+pub(crate) fn stray(report: &StrayReport) -> Stray {
+    Stray {
+        pid: report.pid,
+        comm: report.comm.clone(),
+        gone: matches!(report.outcome, StrayOutcome::Killed | StrayOutcome::Gone),
+    }
+}
+
+/// What a kept inbox says after a keeper's unproven end.
+pub(crate) fn exit_without_record(cause: ExitCause, inbox: Option<keeper::InboxState>) -> ProcessExit {
+    let mut exit = ProcessExit::of(cause);
+    if let Some(inbox) = inbox.filter(|inbox| inbox.is_of_this_boot) {
+        let begun = inbox.started.max(inbox.early_started.last().copied().unwrap_or(0));
+        exit.last_written = Some(inbox.written);
+        exit.last_started = Some(begun);
+        exit.undelivered =
+            (inbox.started + 1..begun).filter(|n| inbox.fate(*n) == keeper::InputFate::NeverBegun).collect();
+    }
+    exit
+}

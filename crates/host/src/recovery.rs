@@ -1,0 +1,84 @@
+//! What a starting host owes to what a former one left: living agents are taken over, dead ones settled, each session on
+//! its own.
+
+use crate::host::send_to_lane;
+use crate::lane::{LaneMessage, Shared};
+use mainstay_keeper::{KeepersDir, Probe, probe};
+use mainstay_store::{LaneWrite, ReadError, Rewound, SessionKey, Store, Urgency, WriteOp};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// What is to be looked after.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    sessions: Vec<SessionKey>,
+    pub(crate) unclaimed: Vec<String>,
+}
+
+/// Makes the plan from the records and the folders. Blocking; takes nothing and starts nothing.
+pub(crate) fn plan(store: &dyn Store, keepers: &KeepersDir) -> Result<Plan, ReadError> {
+    let rows = store.unrested_sessions()?;
+    for bad in &rows.bad {
+        tracing::error!(
+            table = bad.table,
+            key = bad.key,
+            detail = bad.detail,
+            "a record cannot be read; the others are served"
+        );
+    }
+    let live = store.processes(true)?;
+    let claimed: BTreeSet<String> = live.rows.iter().map(|process| process.token.clone()).collect();
+    let mut unclaimed = Vec::new();
+    match keepers.list() {
+        Ok(folders) => {
+            for folder in folders.into_iter().filter(|folder| !claimed.contains(&folder.token)) {
+                match probe(&folder) {
+                    // Nothing ran and nothing will, or its end was settled before: only the folder is left.
+                    Probe::Unused | Probe::Ended { .. } => {
+                        if let Err(error) = folder.remove() {
+                            tracing::debug!(token = folder.token, %error, "an old keeper's folder stays for now");
+                        }
+                    }
+                    Probe::Alive { .. }
+                    | Probe::BeingBorn
+                    | Probe::KeeperGone { .. }
+                    | Probe::Indeterminate { .. } => {
+                        tracing::warn!(
+                            token = folder.token,
+                            "a keeper's folder belongs to no record: it is left alone"
+                        );
+                        unclaimed.push(folder.token);
+                    }
+                }
+            }
+        }
+        Err(error) => tracing::error!(%error, "the keepers' folder cannot be read"),
+    }
+    Ok(Plan { sessions: rows.rows.into_iter().map(|row| row.key).collect(), unclaimed })
+}
+
+/// Wakes every session that is owed something, all at once; one that fails stops no other.
+pub(crate) async fn recover(shared: &Arc<Shared>, plan: Plan, rewound: Option<Rewound>) {
+    if let Some(rewound) = rewound {
+        tracing::error!(
+            mark = rewound.mark,
+            found = rewound.found,
+            "the database is older than what was shown"
+        );
+        let write = LaneWrite::new(Urgency::Command, vec![WriteOp::AcknowledgeRewind { mark: rewound.mark }]);
+        if let Err(error) = shared.store.commit(write).await {
+            tracing::error!(%error, "the rewind could not be acknowledged");
+        }
+    }
+    let mut woken = Vec::with_capacity(plan.sessions.len());
+    for key in plan.sessions {
+        let (done, settled) = oneshot::channel();
+        send_to_lane(shared, key, LaneMessage::Wake { rewound: rewound.is_some(), done }).await;
+        woken.push(settled);
+    }
+    for settled in woken {
+        // A lane that could not load has said so and dropped its sender.
+        drop(settled.await);
+    }
+}

@@ -1,0 +1,63 @@
+//! What a host does after a keeper ended without proof: find everything of that agent and end it.
+
+use std::io;
+
+use thiserror::Error;
+
+use crate::folder::{FolderError, KeeperFolder, LockSight};
+use crate::identity::IdentityCheck;
+use crate::manifest::{StrayOutcome, StrayReport};
+use crate::process_table::{Marks, ProcessTable, self_and_ancestors};
+use crate::strays::end_all;
+
+/// What a sweep did. Nothing in `unproven` means: no process of this agent is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    pub killed: Vec<StrayReport>,
+    /// Found, and gone before they were signalled.
+    pub gone: Vec<StrayReport>,
+    pub unproven: Vec<StrayReport>,
+}
+
+#[derive(Debug, Error)]
+pub enum SweepError {
+    #[error("the agent's recorded identity could not be read")]
+    Identity(#[source] FolderError),
+    #[error("the processes of this machine could not be listed")]
+    Processes(#[source] io::Error),
+    #[error("the keeper's lock is held: a living keeper ends its agent itself")]
+    KeeperLives,
+}
+
+/// Ends every process of a dead keeper's agent: the recorded one with all below it, and every process that carries
+/// the keeper's token, or one of `provider_vars` (name and value) and no other keeper's token, in its
+/// environment. This process and its ancestors are never touched.
+///
+/// Variables that other programs of this user may carry too, such as a shared account folder, must not be given.
+pub fn sweep(folder: &KeeperFolder, provider_vars: &[(String, String)]) -> Result<SweepReport, SweepError> {
+    if matches!(folder.look_at_lock(), LockSight::Held) {
+        return Err(SweepError::KeeperLives);
+    }
+    let agent = folder.agent_identity().map_err(SweepError::Identity)?;
+    let marks = Marks::new(&folder.token, provider_vars);
+    let find = |table: &ProcessTable| {
+        let mut pids: Vec<i32> = table.pids().filter(|&pid| marks.are_on(pid)).collect();
+        if let Some(agent) = &agent
+            && agent.check() == IdentityCheck::Matched
+        {
+            pids.push(agent.pid);
+            pids.extend(table.descendants(agent.pid));
+        }
+        pids
+    };
+    let reports = end_all(&self_and_ancestors(), find, || ()).map_err(SweepError::Processes)?;
+    let mut sweep = SweepReport::default();
+    for report in reports {
+        match report.outcome {
+            StrayOutcome::Killed => sweep.killed.push(report),
+            StrayOutcome::Gone => sweep.gone.push(report),
+            StrayOutcome::Unproven | StrayOutcome::Unknown => sweep.unproven.push(report),
+        }
+    }
+    Ok(sweep)
+}

@@ -1,0 +1,418 @@
+//! Playing the steps of a script as one response stream.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::gates::{Gates, Passage};
+use super::request::{self, Tool};
+use super::script::{self, Pace, Step};
+use super::wire::{EventStream, peer_is_there, write_json};
+
+/// Pieces that tool arguments are streamed in.
+const ARGUMENT_DELTA_BYTES: usize = 400;
+/// Beyond this much of a tool argument no deltas are sent, only the finished item.
+const ARGUMENT_STREAMED_BYTES: usize = 4000;
+/// Between two keep-alive comments of a hanging stream.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_millis(200);
+/// How much of the last tool output the closing words quote.
+const QUOTED_OUTPUT_CHARS: usize = 400;
+
+/// How a response ended, seen from the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// As the script says; the connection may be kept (it was a JSON answer).
+    Answered,
+    /// As the script says; the stream is over and the connection with it.
+    StreamOver,
+    /// The client went away, or the server is being dropped.
+    Abandoned,
+}
+
+/// Why a stream stops before its last step.
+enum Stop {
+    Scripted,
+    Abandoned,
+    Io(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// What replies of one server share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) gates: Gates,
+    next_id: AtomicUsize,
+}
+
+impl Shared {
+    fn id(&self, prefix: &str) -> String {
+        format!(
+            "{prefix}_mock_{:06}",
+            self.next_id.fetch_add(1, Ordering::Relaxed) + 1
+        )
+    }
+}
+
+/// The steps of `body`'s script that are still to be played, never empty.
+pub(crate) fn remaining_steps(position: &request::Position) -> Vec<Step> {
+    let steps = script::parse(&position.script);
+    let mut outputs = position.outputs;
+    let mut played = 0;
+    while outputs > 0 && played < steps.len() {
+        outputs = outputs.saturating_sub(steps[played].tool_calls());
+        played += 1;
+    }
+    let remaining = steps[played..].to_vec();
+    if !remaining.is_empty() {
+        return remaining;
+    }
+    let quoted = position.last_output.as_ref().map_or_else(String::new, |output| {
+        let start: String = output.chars().take(QUOTED_OUTPUT_CHARS).collect();
+        format!(" Last tool output ({} bytes): {start}", output.len())
+    });
+    vec![Step::Message {
+        chunks: crate::stream_text::words(&format!("done.{quoted}")),
+        pace: Pace::AtOnce,
+    }]
+}
+
+/// Answers one model request. `attempt` counts from 1 how often this same request was made.
+pub(crate) fn answer(
+    stream: &TcpStream,
+    shared: &Shared,
+    body: &Value,
+    steps: &[Step],
+    attempt: usize,
+) -> io::Result<Ended> {
+    let mut steps = steps;
+    // Steps that act before there is a stream.
+    while let Some((first, rest)) = steps.split_first() {
+        match first {
+            Step::Wait(time) => {
+                if shared.gates.pause(*time, || peer_is_there(stream)) == Passage::Abandoned {
+                    return Ok(Ended::Abandoned);
+                }
+            }
+            Step::Hold(name) => {
+                if shared.gates.pass(name, false, || peer_is_there(stream)) == Passage::Abandoned {
+                    return Ok(Ended::Abandoned);
+                }
+            }
+            Step::HttpError { status, kind } => return http_error(stream, *status, kind.as_deref()),
+            Step::HttpErrorFirst { attempts, status } if attempt <= *attempts => {
+                return http_error(stream, *status, None);
+            }
+            Step::HttpErrorFirst { .. } => {}
+            Step::CutFirst { attempts } if attempt <= *attempts => {
+                let cut = Step::Cut {
+                    chunks: vec!["cut ".to_owned(), "off ".to_owned()],
+                };
+                return play(stream, shared, body, &[cut]);
+            }
+            Step::CutFirst { .. } => {}
+            _ => break,
+        }
+        steps = rest;
+    }
+    play(stream, shared, body, steps)
+}
+
+fn http_error(stream: &TcpStream, status: u16, kind: Option<&str>) -> io::Result<Ended> {
+    let mut error = json!({
+        "message": format!("mock error {status}"),
+        "type": kind.unwrap_or("mock_error"),
+        "code": kind,
+    });
+    let mut headers = Vec::new();
+    if status == 429 {
+        headers.push(("retry-after", "1".to_owned()));
+        if kind == Some("usage_limit_reached") {
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |time| time.as_secs());
+            error["plan_type"] = json!("plus");
+            error["resets_at"] = json!(now + 3600);
+        }
+    }
+    write_json(stream, status, &headers, &json!({"error": error}))?;
+    Ok(Ended::Answered)
+}
+
+fn play(stream: &TcpStream, shared: &Shared, body: &Value, steps: &[Step]) -> io::Result<Ended> {
+    let mut reply = Reply {
+        events: EventStream::begin(stream)?,
+        shared,
+        id: shared.id("resp"),
+        model: body.get("model").cloned().unwrap_or(Value::Null),
+        tools: request::tools(body),
+        output: Vec::new(),
+    };
+    match reply.run(steps) {
+        Ok(()) => Ok(Ended::StreamOver),
+        Err(Stop::Scripted) => {
+            reply.events.flush()?;
+            Ok(Ended::StreamOver)
+        }
+        Err(Stop::Abandoned) => Ok(Ended::Abandoned),
+        Err(Stop::Io(error)) => Err(error),
+    }
+}
+
+struct Reply<'a> {
+    events: EventStream<'a>,
+    shared: &'a Shared,
+    id: String,
+    model: Value,
+    tools: BTreeMap<String, Tool>,
+    /// Finished items, repeated in `response.completed`.
+    output: Vec<Value>,
+}
+
+impl Reply<'_> {
+    fn run(&mut self, steps: &[Step]) -> Result<(), Stop> {
+        let response = self.response("in_progress");
+        self.events
+            .event("response.created", json!({"response": response}))?;
+        for step in steps {
+            self.step(step)?;
+            if step.tool_calls() > 0 {
+                break; // the rest follows the tool's output, in another request
+            }
+        }
+        let mut response = self.response("completed");
+        response["output"] = json!(self.output);
+        response["usage"] = json!({
+            "input_tokens": 100, "input_tokens_details": {"cached_tokens": 10},
+            "output_tokens": 20, "output_tokens_details": {"reasoning_tokens": 5},
+            "total_tokens": 120,
+        });
+        self.events
+            .event("response.completed", json!({"response": response}))?;
+        Ok(self.events.flush()?)
+    }
+
+    fn response(&self, status: &str) -> Value {
+        json!({"id": self.id, "object": "response", "status": status, "model": self.model, "output": []})
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), Stop> {
+        match step {
+            Step::Message { chunks, pace } => self.message(chunks, pace, true),
+            Step::Reasoning { chunks, pace } => self.reasoning(chunks, pace),
+            Step::Shell { commands, escalated } => commands
+                .iter()
+                .try_for_each(|command| self.shell(command, *escalated)),
+            Step::Patch(patch) => self.patch(patch),
+            Step::Gate(name) | Step::Hold(name) => self.stand_at(name, false),
+            Step::Hang(time) => self.hang(*time),
+            Step::Wait(time) => self.pause(*time),
+            Step::Failed(code) => {
+                let mut response = self.response("failed");
+                response["error"] = json!({"code": code, "message": format!("mock failure: {code}")});
+                self.events
+                    .event("response.failed", json!({"response": response}))?;
+                Err(Stop::Scripted)
+            }
+            Step::Cut { chunks } => {
+                self.message(chunks, &Pace::AtOnce, false)?;
+                Err(Stop::Scripted)
+            }
+            Step::NoComplete => {
+                self.message(&["no ".to_owned(), "completed ".to_owned()], &Pace::AtOnce, true)?;
+                Err(Stop::Scripted)
+            }
+            // Errors before the stream mean nothing once it has begun.
+            Step::Empty | Step::HttpError { .. } | Step::HttpErrorFirst { .. } | Step::CutFirst { .. } => {
+                Ok(())
+            }
+        }
+    }
+
+    fn message(&mut self, chunks: &[String], pace: &Pace, finish: bool) -> Result<(), Stop> {
+        let id = self.shared.id("msg");
+        let index = self.output.len();
+        let mut item =
+            json!({"type": "message", "id": id, "role": "assistant", "status": "in_progress", "content": []});
+        self.added(index, &item)?;
+        let empty_part = json!({"type": "output_text", "text": "", "annotations": []});
+        self.events.event(
+            "response.content_part.added",
+            json!({"item_id": id, "output_index": index, "content_index": 0, "part": empty_part}),
+        )?;
+        for chunk in chunks {
+            self.keep_pace(pace)?;
+            self.events.event(
+                "response.output_text.delta",
+                json!({"item_id": id, "output_index": index, "content_index": 0, "delta": chunk}),
+            )?;
+            if *pace != Pace::AtOnce {
+                self.events.flush()?;
+            }
+        }
+        if finish {
+            item["status"] = json!("completed");
+            item["content"] = json!([{"type": "output_text", "text": chunks.concat(), "annotations": []}]);
+            self.done(index, item)?;
+        }
+        Ok(self.events.flush()?)
+    }
+
+    fn reasoning(&mut self, chunks: &[String], pace: &Pace) -> Result<(), Stop> {
+        let id = self.shared.id("rs");
+        let index = self.output.len();
+        self.added(index, &json!({"type": "reasoning", "id": id, "summary": []}))?;
+        let place = json!({"item_id": id, "output_index": index, "summary_index": 0});
+        let mut part = place.clone();
+        part["part"] = json!({"type": "summary_text", "text": ""});
+        self.events.event("response.reasoning_summary_part.added", part)?;
+        for chunk in chunks {
+            self.keep_pace(pace)?;
+            let mut delta = place.clone();
+            delta["delta"] = json!(chunk);
+            self.events
+                .event("response.reasoning_summary_text.delta", delta)?;
+            self.events.flush()?;
+        }
+        let summary = json!([{"type": "summary_text", "text": chunks.concat()}]);
+        let item =
+            json!({"type": "reasoning", "id": id, "summary": summary, "encrypted_content": "bW9jaw=="});
+        self.done(index, item)
+    }
+
+    /// Uses whichever shell tool the agent offers.
+    fn shell(&mut self, command: &str, escalated: bool) -> Result<(), Stop> {
+        let mut arguments = json!({});
+        if escalated {
+            arguments["sandbox_permissions"] = json!("require_escalated");
+            arguments["justification"] = json!("mock wants to run outside the sandbox");
+        }
+        if self.tools.contains_key("shell_command") && !self.tools.contains_key("exec_command") {
+            arguments["command"] = json!(command);
+            return self.function_call("shell_command", &arguments);
+        }
+        arguments["cmd"] = json!(command);
+        if self.in_code_mode() {
+            return self.custom_call("exec", &format!("text(await tools.exec_command({arguments}))"));
+        }
+        self.function_call("exec_command", &arguments)
+    }
+
+    fn patch(&mut self, patch: &str) -> Result<(), Stop> {
+        match self.tools.get("apply_patch") {
+            Some(tool) if tool.custom => self.custom_call("apply_patch", patch),
+            Some(_) => self.function_call("apply_patch", &json!({"input": patch})),
+            None if self.in_code_mode() => self.custom_call(
+                "exec",
+                &format!("text(await tools.apply_patch({}))", json!(patch)),
+            ),
+            None => self.shell(&format!("apply_patch <<'EOP'\n{patch}\nEOP"), false),
+        }
+    }
+
+    /// Newer models get one JavaScript tool instead of the plain ones.
+    fn in_code_mode(&self) -> bool {
+        !self.tools.contains_key("exec_command") && self.tools.get("exec").is_some_and(|tool| tool.custom)
+    }
+
+    fn function_call(&mut self, name: &str, arguments: &Value) -> Result<(), Stop> {
+        let mut item = json!({
+            "type": "function_call", "id": self.shared.id("fc"), "call_id": self.shared.id("call"),
+            "name": name, "arguments": arguments.to_string(), "status": "completed",
+        });
+        if let Some(namespace) = self.tools.get(name).and_then(|tool| tool.namespace.clone()) {
+            item["namespace"] = json!(namespace);
+        }
+        self.tool_call(item, "arguments", "response.function_call_arguments.delta")
+    }
+
+    fn custom_call(&mut self, name: &str, input: &str) -> Result<(), Stop> {
+        let item = json!({
+            "type": "custom_tool_call", "id": self.shared.id("ctc"), "call_id": self.shared.id("call"),
+            "name": name, "input": input, "status": "completed",
+        });
+        self.tool_call(item, "input", "response.custom_tool_call_input.delta")
+    }
+
+    fn tool_call(&mut self, item: Value, streamed_field: &str, delta_event: &str) -> Result<(), Stop> {
+        let index = self.output.len();
+        let text = item[streamed_field].as_str().unwrap_or_default().to_owned();
+        let mut started = item.clone();
+        started["status"] = json!("in_progress");
+        started[streamed_field] = json!("");
+        self.added(index, &started)?;
+        let characters: Vec<char> = text.chars().take(ARGUMENT_STREAMED_BYTES).collect();
+        for piece in characters.chunks(ARGUMENT_DELTA_BYTES) {
+            let delta: String = piece.iter().collect();
+            self.events.event(
+                delta_event,
+                json!({"item_id": item["id"], "output_index": index, "delta": delta}),
+            )?;
+        }
+        self.done(index, item)
+    }
+
+    fn added(&mut self, index: usize, item: &Value) -> Result<(), Stop> {
+        let payload = json!({"output_index": index, "item": item});
+        Ok(self.events.event("response.output_item.added", payload)?)
+    }
+
+    fn done(&mut self, index: usize, item: Value) -> Result<(), Stop> {
+        self.events.event(
+            "response.output_item.done",
+            json!({"output_index": index, "item": item}),
+        )?;
+        self.output.push(item);
+        Ok(())
+    }
+
+    fn keep_pace(&mut self, pace: &Pace) -> Result<(), Stop> {
+        match pace {
+            Pace::AtOnce => Ok(()),
+            Pace::Every(time) => self.pause(*time),
+            Pace::Gated(name) => self.stand_at(name, true),
+        }
+    }
+
+    /// Everything before the gate is with the client before the stream stands still.
+    fn stand_at(&mut self, name: &str, takes_permit: bool) -> Result<(), Stop> {
+        self.events.flush()?;
+        let connection = self.events.connection();
+        match self
+            .shared
+            .gates
+            .pass(name, takes_permit, || peer_is_there(connection))
+        {
+            Passage::Passed => Ok(()),
+            Passage::Abandoned => Err(Stop::Abandoned),
+        }
+    }
+
+    fn pause(&mut self, time: Duration) -> Result<(), Stop> {
+        self.events.flush()?;
+        let connection = self.events.connection();
+        match self.shared.gates.pause(time, || peer_is_there(connection)) {
+            Passage::Passed => Ok(()),
+            Passage::Abandoned => Err(Stop::Abandoned),
+        }
+    }
+
+    fn hang(&mut self, time: Duration) -> Result<(), Stop> {
+        let mut left = time;
+        while !left.is_zero() {
+            let slice = left.min(KEEP_ALIVE_EVERY);
+            self.pause(slice)?;
+            self.events.keep_alive()?;
+            left -= slice;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! The tasks that run Cargo, and the table of what each step took.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use crate::setup::{self, SetupError};
+use crate::tidy::{self, TidyError};
+
+/// Set for tests named `golden`: they write their files instead of comparing.
+const UPDATE_GOLDEN: &str = "UPDATE_GOLDEN";
+
+/// Why a command did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StepError {
+    #[error("cannot start `{command}`")]
+    Start { command: String, source: io::Error },
+    #[error("`{command}` ended with {status}")]
+    Failed { command: String, status: ExitStatus },
+}
+
+/// Why `test` failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TestError {
+    #[error("set-up")]
+    Setup(#[source] SetupError),
+    #[error("tidy")]
+    Tidy(#[source] TidyError),
+    #[error("{step}")]
+    Step { step: &'static str, source: StepError },
+}
+
+/// What to do with golden files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Golden {
+    Write,
+    Check,
+}
+
+/// Runs a command with our own output and input.
+pub(crate) fn run_command(command: &mut Command) -> Result<(), StepError> {
+    let shown = shown(command);
+    match command.status() {
+        Err(source) => Err(StepError::Start {
+            command: shown,
+            source,
+        }),
+        Ok(status) if !status.success() => Err(StepError::Failed {
+            command: shown,
+            status,
+        }),
+        Ok(_) => Ok(()),
+    }
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.current_dir(root).args(arguments);
+    command
+}
+
+/// Compares or writes the golden files: they belong to the tests whose names hold `golden`.
+pub(crate) fn golden(root: &Path, what: Golden) -> Result<(), StepError> {
+    let mut command = cargo(
+        root,
+        &[
+            "nextest",
+            "run",
+            "--workspace",
+            "--no-tests=pass",
+            "-E",
+            "test(golden)",
+        ],
+    );
+    match what {
+        Golden::Write => command.env(UPDATE_GOLDEN, "1"),
+        Golden::Check => command.env_remove(UPDATE_GOLDEN),
+    };
+    run_command(&mut command)
+}
+
+/// Prints the measured figures; `rest` goes to the bench itself.
+pub(crate) fn bench(root: &Path, rest: &[&str]) -> Result<(), StepError> {
+    run_command(&mut cargo(
+        root,
+        &[
+            "build",
+            "--release",
+            "-p",
+            "mainstay",
+            "-p",
+            "mainstay-testkit",
+            "--bins",
+        ],
+    ))?;
+    let mut bench = cargo(
+        root,
+        &["run", "--release", "-p", "mainstay-testkit", "--bin", "bench"],
+    );
+    if !rest.is_empty() {
+        bench.arg("--").args(rest);
+    }
+    run_command(&mut bench)
+}
+
+/// Everything CI checks, quick refusals first; stops at the first failure and prints what each step took.
+pub(crate) fn test(root: &Path) -> Result<(), TestError> {
+    let mut times = Vec::new();
+    let outcome = steps(root, &mut times);
+    print_times(&times, outcome.is_ok());
+    outcome
+}
+
+fn steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), TestError> {
+    let mut timed = |step: &'static str, work: &mut dyn FnMut() -> Result<(), TestError>| {
+        println!("\n== {step}");
+        let begun = Instant::now();
+        let outcome = work();
+        times.push((step, begun.elapsed()));
+        outcome
+    };
+    let run = |step: &'static str, arguments: &[&str]| {
+        run_command(&mut cargo(root, arguments)).map_err(|source| TestError::Step { step, source })
+    };
+    timed("setup", &mut || setup::run(root).map_err(TestError::Setup))?;
+    timed("tidy", &mut || tidy::run(root).map_err(TestError::Tidy))?;
+    timed("format", &mut || run("format", &["fmt", "--all", "--check"]))?;
+    timed("build", &mut || run("build", &["build", "--workspace", "--bins"]))?;
+    timed("clippy", &mut || {
+        run(
+            "clippy",
+            &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        )
+    })?;
+    timed("golden", &mut || {
+        golden(root, Golden::Check).map_err(|source| TestError::Step {
+            step: "golden",
+            source,
+        })
+    })?;
+    timed("nextest", &mut || {
+        run("nextest", &["nextest", "run", "--workspace"])
+    })?;
+    timed("doc tests", &mut || {
+        run("doc tests", &["test", "--workspace", "--doc"])
+    })
+}
+
+fn print_times(times: &[(&'static str, Duration)], passed: bool) {
+    println!("\n{:<12} {:>8}", "step", "minutes");
+    for (step, time) in times {
+        println!("{step:<12} {:>8.2}", time.as_secs_f64() / 60.0);
+    }
+    let all: Duration = times.iter().map(|(_, time)| *time).sum();
+    println!("{:<12} {:>8.2}", "all", all.as_secs_f64() / 60.0);
+    println!(
+        "{}",
+        if passed {
+            "passed"
+        } else {
+            "FAILED in the last step above"
+        }
+    );
+}
