@@ -157,7 +157,12 @@ pub trait Adapter: Send + fmt::Debug {
     ///
     /// # Errors
     /// [`CannotTell`]; then no frame was made and no state changed.
-    fn tell(&mut self, session: &SessionId, decision: &Decision, out: &mut Translated) -> Result<(), CannotTell>;
+    fn tell(
+        &mut self,
+        session: &SessionId,
+        decision: &Decision,
+        out: &mut Translated,
+    ) -> Result<(), CannotTell>;
 
     /// The parts of the state that changed since the last call.
     fn changes(&mut self) -> Vec<StateChange>;

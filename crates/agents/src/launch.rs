@@ -111,7 +111,10 @@ pub fn plan(kind: AgentKind, request: &LaunchRequest) -> Result<LaunchPlan, Plan
                 env,
                 transport: PlannedTransport::WsUnix,
                 // The listener drains on a first TERM (an open approval holds it for ever) and leaves on a second, measured.
-                ladder: vec![PlannedStep::Terminate { wait_ms: 500 }, PlannedStep::Terminate { wait_ms: 2_000 }],
+                ladder: vec![
+                    PlannedStep::Terminate { wait_ms: 500 },
+                    PlannedStep::Terminate { wait_ms: 2_000 },
+                ],
                 at_limit: AtSpoolLimit::Cuts,
             }
         }

@@ -14,14 +14,18 @@ pub mod launch;
 pub mod rpc;
 mod sessions;
 
-pub use adapter::{Adapter, CannotTell, Frame, Incoming, Record, Said, StateChange, ThreadContext, Translated};
-pub use launch::{AgentKind, AtSpoolLimit, LaunchPlan, LaunchRequest, PlanError, PlannedStep, PlannedTransport};
+pub use adapter::{
+    Adapter, CannotTell, Frame, Incoming, Record, Said, StateChange, ThreadContext, Translated,
+};
+pub use launch::{
+    AgentKind, AtSpoolLimit, LaunchPlan, LaunchRequest, PlanError, PlannedStep, PlannedTransport,
+};
 
 /// Makes the adapter of a protocol.
 #[must_use]
 pub fn adapter(kind: AgentKind) -> Box<dyn Adapter> {
     match kind {
-        AgentKind::Codex => todo!(),
+        AgentKind::Codex => Box::new(codex::CodexAdapter::new()),
         AgentKind::Acp | AgentKind::Demo => Box::new(acp::AcpAdapter::new()),
     }
 }

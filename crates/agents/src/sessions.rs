@@ -103,7 +103,10 @@ impl<T: ThreadState> Sessions<T> {
     pub(crate) fn changes(&mut self, into: &mut Vec<StateChange>) {
         for slot in self.slots.iter_mut().filter(|slot| slot.dirty) {
             slot.dirty = false;
-            into.push(StateChange { scope: format!("{THREAD_SCOPE}{}", slot.session), body: encode(&slot.state) });
+            into.push(StateChange {
+                scope: format!("{THREAD_SCOPE}{}", slot.session),
+                body: encode(&slot.state),
+            });
         }
     }
 

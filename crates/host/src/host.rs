@@ -322,7 +322,7 @@ impl Host {
             _ => None,
         };
         let (answer, answered) = oneshot::channel();
-        self.send(row.key, LaneMessage::Command { command, register, operation, answer }).await;
+        self.send(row.key, LaneMessage::Command { command: Box::new(command), register, operation, answer }).await;
         answered.await.unwrap_or(Err(HostError::ShuttingDown))
     }
 

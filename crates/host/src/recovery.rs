@@ -61,15 +61,7 @@ pub(crate) fn plan(store: &dyn Store, keepers: &KeepersDir) -> Result<Plan, Read
 /// Wakes every session that is owed something, all at once; one that fails stops no other.
 pub(crate) async fn recover(shared: &Arc<Shared>, plan: Plan, rewound: Option<Rewound>) {
     if let Some(rewound) = rewound {
-        tracing::error!(
-            mark = rewound.mark,
-            found = rewound.found,
-            "the database is older than what was shown"
-        );
-        let write = LaneWrite::new(Urgency::Command, vec![WriteOp::AcknowledgeRewind { mark: rewound.mark }]);
-        if let Err(error) = shared.store.commit(write).await {
-            tracing::error!(%error, "the rewind could not be acknowledged");
-        }
+        tracing::error!(mark = rewound.mark, found = rewound.found, "the database is older than what was shown");
     }
     let mut woken = Vec::with_capacity(plan.sessions.len());
     for key in plan.sessions {
@@ -80,5 +72,12 @@ pub(crate) async fn recover(shared: &Arc<Shared>, plan: Plan, rewound: Option<Re
     for settled in woken {
         // A lane that could not load has said so and dropped its sender.
         drop(settled.await);
+    }
+    // Last: a host that dies before this finds the rewind again, and one epoch more harms nobody.
+    if let Some(rewound) = rewound {
+        let write = LaneWrite::new(Urgency::Command, vec![WriteOp::AcknowledgeRewind { mark: rewound.mark }]);
+        if let Err(error) = shared.store.commit(write).await {
+            tracing::error!(%error, "the rewind could not be acknowledged; the next start deals with it again");
+        }
     }
 }

@@ -79,10 +79,7 @@ pub enum FolderError {
     #[error("could not {doing}")]
     Io { doing: &'static str, source: io::Error },
     #[error("{name} is not what this version writes")]
-    Malformed {
-        name: &'static str,
-        source: serde_json::Error,
-    },
+    Malformed { name: &'static str, source: serde_json::Error },
     #[error("{name} is longer than any such file may be")]
     TooLong { name: &'static str },
     #[error("a thread id must be one line of at most {THREAD_ID_LIMIT} bytes")]
@@ -104,10 +101,7 @@ impl KeepersDir {
     }
 
     pub fn folder(&self, token: &str) -> KeeperFolder {
-        KeeperFolder {
-            path: self.path.join(token),
-            token: token.to_owned(),
-        }
+        KeeperFolder { path: self.path.join(token), token: token.to_owned() }
     }
 
     /// Every keeper folder, by name. A folder of keepers that does not exist has none. Entries that are not
@@ -126,10 +120,7 @@ impl KeepersDir {
             };
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             if is_folder && is_valid_token(&token) {
-                folders.push(KeeperFolder {
-                    path: entry.path(),
-                    token,
-                });
+                folders.push(KeeperFolder { path: entry.path(), token });
             }
         }
         folders.sort_by(|left, right| left.token.cmp(&right.token));
@@ -152,10 +143,7 @@ impl KeepersDir {
         }
         // A leading dot is no token, so an unfinished folder of a crashed host is never listed.
         let hidden = self.path.join(format!(".new-{}-{token}", std::process::id()));
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&hidden)
-            .map_err(failed("make the keeper's folder"))?;
+        DirBuilder::new().mode(0o700).create(&hidden).map_err(failed("make the keeper's folder"))?;
         let made = fill_reserved(&hidden, &folder.path);
         if made.is_err() {
             // Best effort: a hidden leftover is invisible to every reader.
@@ -179,18 +167,12 @@ fn fill_reserved(hidden: &Path, target: &Path) -> Result<File, FolderError> {
         .map_err(failed("make the keeper's lock"))?;
     lock.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => FolderError::Busy,
-        TryLockError::Error(source) => FolderError::Io {
-            doing: "lock the keeper's lock",
-            source,
-        },
+        TryLockError::Error(source) => FolderError::Io { doing: "lock the keeper's lock", source },
     })?;
     // A rename onto an existing folder succeeds when that is empty; a keeper's folder never is.
     std::fs::rename(hidden, target).map_err(|source| match source.kind() {
         io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => FolderError::Exists,
-        _ => FolderError::Io {
-            doing: "name the keeper's folder",
-            source,
-        },
+        _ => FolderError::Io { doing: "name the keeper's folder", source },
     })?;
     Ok(lock)
 }
@@ -199,9 +181,7 @@ fn is_valid_token(token: &str) -> bool {
     !token.is_empty()
         && token.len() <= TOKEN_LIMIT
         && !token.starts_with('.')
-        && token
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        && token.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// What looking at a folder's lock showed.
@@ -240,20 +220,14 @@ impl KeeperFolder {
                 return LockSight::Missing { what };
             }
             Err(error) => {
-                return LockSight::Unclear {
-                    why: format!("lock: {error}"),
-                };
+                return LockSight::Unclear { why: format!("lock: {error}") };
             }
         };
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => LockSight::Held,
-            Err(TryLockError::Error(error)) => LockSight::Unclear {
-                why: format!("lock: {error}"),
-            },
+            Err(TryLockError::Error(error)) => LockSight::Unclear { why: format!("lock: {error}") },
             Ok(()) if is_still_at(&file, &path) => LockSight::Free,
-            Ok(()) => LockSight::Unclear {
-                why: "the lock file was exchanged meanwhile".to_owned(),
-            },
+            Ok(()) => LockSight::Unclear { why: "the lock file was exchanged meanwhile".to_owned() },
         }
     }
 
@@ -274,10 +248,7 @@ impl KeeperFolder {
                 }
                 TryLockError::WouldBlock => return Err(FolderError::Busy),
                 TryLockError::Error(source) => {
-                    return Err(FolderError::Io {
-                        doing: "lock the keeper's lock",
-                        source,
-                    });
+                    return Err(FolderError::Io { doing: "lock the keeper's lock", source });
                 }
             }
         }
@@ -303,8 +274,7 @@ impl KeeperFolder {
             .open(self.at(names::THREADS))
             .map_err(failed("open the list of threads"))?;
         // One write of one whole line: another appender cannot come between.
-        file.write_all(format!("{thread}\n").as_bytes())
-            .map_err(failed("append a thread"))
+        file.write_all(format!("{thread}\n").as_bytes()).map_err(failed("append a thread"))
     }
 
     /// The bound thread ids in the order they were first bound. A torn last line is not one.
@@ -401,10 +371,7 @@ mod tests {
         assert!(keepers.list().expect("list").is_empty());
         let reserved = keepers.reserve("one").expect("reserve");
         let folder = reserved.folder().clone();
-        assert_eq!(
-            std::fs::metadata(&folder.path).expect("meta").mode() & 0o777,
-            0o700
-        );
+        assert_eq!(std::fs::metadata(&folder.path).expect("meta").mode() & 0o777, 0o700);
         assert_eq!(keepers.list().expect("list"), vec![folder.clone()]);
         assert!(matches!(folder.look_at_lock(), LockSight::Held));
         assert!(matches!(folder.remove(), Err(FolderError::Busy)));
@@ -412,16 +379,9 @@ mod tests {
         drop(reserved);
         assert!(matches!(folder.look_at_lock(), LockSight::Free));
         folder.remove().expect("remove");
-        assert!(matches!(
-            folder.look_at_lock(),
-            LockSight::Missing { what: "folder" }
-        ));
+        assert!(matches!(folder.look_at_lock(), LockSight::Missing { what: "folder" }));
         folder.remove().expect("removing twice is done already");
-        assert_eq!(
-            std::fs::read_dir(keepers.path()).expect("dir").count(),
-            0,
-            "nothing hidden is left"
-        );
+        assert_eq!(std::fs::read_dir(keepers.path()).expect("dir").count(), 0, "nothing hidden is left");
     }
 
     #[test]
@@ -429,28 +389,15 @@ mod tests {
         let (_home, keepers) = keepers();
         let folder = keepers.folder("bare");
         std::fs::create_dir_all(&folder.path).expect("mkdir");
-        assert!(matches!(
-            folder.look_at_lock(),
-            LockSight::Missing { what: "lock" }
-        ));
+        assert!(matches!(folder.look_at_lock(), LockSight::Missing { what: "lock" }));
         assert!(!folder.at(names::LOCK).exists());
     }
 
     #[test]
     fn tokens_cannot_leave_the_folder() {
         let (_home, keepers) = keepers();
-        for token in [
-            "",
-            ".hidden",
-            "../up",
-            "a/b",
-            "white space",
-            &"x".repeat(TOKEN_LIMIT + 1),
-        ] {
-            assert!(
-                matches!(keepers.reserve(token), Err(FolderError::BadToken)),
-                "{token:?}"
-            );
+        for token in ["", ".hidden", "../up", "a/b", "white space", &"x".repeat(TOKEN_LIMIT + 1)] {
+            assert!(matches!(keepers.reserve(token), Err(FolderError::BadToken)), "{token:?}");
         }
     }
 
@@ -462,14 +409,8 @@ mod tests {
         for thread in ["b", "a", "b"] {
             folder.append_thread(thread).expect("append");
         }
-        assert!(matches!(
-            folder.append_thread("two\nlines"),
-            Err(FolderError::BadThreadId)
-        ));
-        let mut file = OpenOptions::new()
-            .append(true)
-            .open(folder.at(names::THREADS))
-            .expect("open");
+        assert!(matches!(folder.append_thread("two\nlines"), Err(FolderError::BadThreadId)));
+        let mut file = OpenOptions::new().append(true).open(folder.at(names::THREADS)).expect("open");
         file.write_all(b"torn").expect("write");
         assert_eq!(folder.threads().expect("threads"), ["b", "a"]);
     }

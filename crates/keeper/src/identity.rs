@@ -61,11 +61,7 @@ impl ProcessIdentity {
     pub fn of(pid: i32) -> Result<Self, IdentityError> {
         let boot_id = boot_id().map_err(IdentityError::BootId)?;
         let stat = read_stat(pid)?;
-        Ok(Self {
-            boot_id,
-            pid,
-            start_time: stat.start_time,
-        })
+        Ok(Self { boot_id, pid, start_time: stat.start_time })
     }
 
     pub fn of_self() -> Result<Self, IdentityError> {
@@ -78,9 +74,7 @@ impl ProcessIdentity {
             Ok(now) if now == self.boot_id => {}
             Ok(_) => return IdentityCheck::OtherBoot,
             Err(error) => {
-                return IdentityCheck::Indeterminate {
-                    why: format!("boot id: {error}"),
-                };
+                return IdentityCheck::Indeterminate { why: format!("boot id: {error}") };
             }
         }
         match read_stat(self.pid) {
@@ -88,9 +82,7 @@ impl ProcessIdentity {
             Ok(stat) if stat.is_dead && !has_other_threads(self.pid) => IdentityCheck::Absent,
             Ok(_) => IdentityCheck::Matched,
             Err(IdentityError::Stat { source, .. }) if means_no_process(&source) => IdentityCheck::Absent,
-            Err(error) => IdentityCheck::Indeterminate {
-                why: error.to_string(),
-            },
+            Err(error) => IdentityCheck::Indeterminate { why: error.to_string() },
         }
     }
 }
@@ -122,12 +114,7 @@ fn parse_stat(bytes: &[u8]) -> Option<ProcessStat> {
     let parent = fields.next()?.parse().ok()?;
     // State is field 3 and parent field 4, so field 22 is 17 further on.
     let start_time = fields.nth(17)?.parse().ok()?;
-    Some(ProcessStat {
-        comm,
-        parent,
-        start_time,
-        is_dead: matches!(state, "Z" | "X" | "x"),
-    })
+    Some(ProcessStat { comm, parent, start_time, is_dead: matches!(state, "Z" | "X" | "x") })
 }
 
 /// A process whose first thread ended shows as zombie while its other threads still run.
@@ -141,9 +128,7 @@ pub(crate) fn means_no_process(error: &io::Error) -> bool {
 }
 
 pub(crate) fn boot_id() -> io::Result<String> {
-    Ok(std::fs::read_to_string(Path::new(BOOT_ID_PATH))?
-        .trim()
-        .to_owned())
+    Ok(std::fs::read_to_string(Path::new(BOOT_ID_PATH))?.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -163,15 +148,9 @@ mod tests {
     fn own_identity_matches_and_a_changed_one_does_not() {
         let own = ProcessIdentity::of_self().expect("own identity");
         assert_eq!(own.check(), IdentityCheck::Matched);
-        let later = ProcessIdentity {
-            start_time: own.start_time + 1,
-            ..own.clone()
-        };
+        let later = ProcessIdentity { start_time: own.start_time + 1, ..own.clone() };
         assert_eq!(later.check(), IdentityCheck::Mismatch { field: "start_time" });
-        let elsewhere = ProcessIdentity {
-            boot_id: "another".to_owned(),
-            ..own
-        };
+        let elsewhere = ProcessIdentity { boot_id: "another".to_owned(), ..own };
         assert_eq!(elsewhere.check(), IdentityCheck::OtherBoot);
     }
 
@@ -188,10 +167,7 @@ mod tests {
         drop(child.stdin.take());
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while identity.check() == IdentityCheck::Matched {
-            assert!(
-                std::time::Instant::now() < deadline,
-                "the unreaped child stays matched"
-            );
+            assert!(std::time::Instant::now() < deadline, "the unreaped child stays matched");
             std::thread::yield_now();
         }
         assert_eq!(identity.check(), IdentityCheck::Absent);

@@ -3,7 +3,8 @@
 //! 1. [`reserve`]: its folder appears, with the lock held by this process.
 //! 2. [`start`]: the keeper process is started. It inherits three descriptors and no other: standard input is the
 //!    launch channel, standard output *is the lock* (so handing it over needs no unsafe code and no race with other
-//!    threads that spawn), standard error is its log. Its environment is empty.
+//!    threads that spawn), standard error is its log. Nothing of the host's environment
+//!    reaches it.
 //! 3. The spec is written to the launch channel, which is then closed for writing. A keeper that meets the end before
 //!    the whole spec exits without spawning anything.
 //! 4. The keeper answers on the launch channel when its control socket can be connected to.
@@ -33,6 +34,10 @@ use crate::spec::LaunchSpec;
 pub const SPEC_LIMIT: usize = 8 << 20;
 /// How long [`birth`] waits for the keeper's answer.
 pub const READY_PATIENCE: Duration = Duration::from_secs(20);
+/// A keeper's whole environment. By default glibc keeps up to twice the largest block ever freed (so one large message
+/// would cost its keeper megabytes for ever); fixed thresholds give memory back. Other C libraries ignore it.
+const ALLOCATOR_VARIABLE: (&str, &str) =
+    ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=65536:glibc.malloc.trim_threshold=65536");
 /// The keeper writes this on the launch channel when its socket listens.
 pub(crate) const READY: u8 = b'R';
 
@@ -89,11 +94,15 @@ impl Newborn {
         self.child.id()
     }
 
+    /// The host's end of the launch channel, for tests that break off in the middle of it.
+    #[doc(hidden)]
+    pub fn channel(&mut self) -> &mut UnixStream {
+        &mut self.channel
+    }
+
     /// Waits until the control socket can be connected to.
     pub fn wait_ready(&mut self, patience: Duration) -> Result<(), AfterBirth> {
-        self.channel
-            .set_read_timeout(Some(patience))
-            .map_err(AfterBirth::Answer)?;
+        self.channel.set_read_timeout(Some(patience)).map_err(AfterBirth::Answer)?;
         let mut answer = [0; 1];
         loop {
             return match self.channel.read(&mut answer) {
@@ -189,17 +198,14 @@ pub fn start_process(
     let child = Command::new(program)
         .args(args)
         .env_clear()
+        .env(ALLOCATOR_VARIABLE.0, ALLOCATOR_VARIABLE.1)
         .current_dir(&folder.path)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::from(lock))
         .stderr(Stdio::from(log))
         .spawn()
         .map_err(failed("start the keeper's process"))?;
-    Ok(Newborn {
-        folder,
-        child,
-        channel: ours,
-    })
+    Ok(Newborn { folder, child, channel: ours })
 }
 
 /// Reserves, starts, waits until the keeper can be connected to, and has it reaped when it ends.

@@ -13,11 +13,7 @@ use crate::wire::{DecodeError, Decoder, Message, ToHost, ToKeeper};
 /// Connects to a keeper's control socket. Works for folders of any path length. The stream is blocking.
 pub fn connect_socket(folder: &KeeperFolder) -> io::Result<UnixStream> {
     let directory = open_directory(&folder.path)?;
-    UnixStream::connect(format!(
-        "/proc/self/fd/{}/{}",
-        directory.as_raw_fd(),
-        names::SOCKET
-    ))
+    UnixStream::connect(format!("/proc/self/fd/{}/{}", directory.as_raw_fd(), names::SOCKET))
 }
 
 #[derive(Debug, Error)]
@@ -45,10 +41,7 @@ impl Link {
     /// Connects; says nothing yet.
     pub fn connect(folder: &KeeperFolder) -> Result<Self, LinkError> {
         let stream = connect_socket(folder).map_err(LinkError::Connect)?;
-        Ok(Self {
-            stream,
-            decoder: Decoder::default(),
-        })
+        Ok(Self { stream, decoder: Decoder::default() })
     }
 
     pub fn send(&mut self, message: &ToKeeper) -> Result<(), LinkError> {

@@ -43,9 +43,7 @@ pub fn probe(folder: &KeeperFolder) -> Probe {
     match folder.look_at_lock() {
         LockSight::Held => probe_held(folder),
         LockSight::Free => probe_free(folder),
-        LockSight::Missing { what } => Probe::Indeterminate {
-            why: format!("there is no {what}"),
-        },
+        LockSight::Missing { what } => Probe::Indeterminate { why: format!("there is no {what}") },
         LockSight::Unclear { why } => Probe::Indeterminate { why },
     }
 }
@@ -54,17 +52,11 @@ fn probe_held(folder: &KeeperFolder) -> Probe {
     match folder.manifest() {
         Ok(None) => Probe::BeingBorn,
         Ok(Some(manifest)) => match manifest.keeper.check() {
-            IdentityCheck::Matched => Probe::Alive {
-                manifest: Box::new(manifest),
-            },
+            IdentityCheck::Matched => Probe::Alive { manifest: Box::new(manifest) },
             // Somebody removes it, or another looker was there for an instant.
-            other => Probe::Indeterminate {
-                why: format!("the lock is held but the keeper is {other:?}"),
-            },
+            other => Probe::Indeterminate { why: format!("the lock is held but the keeper is {other:?}") },
         },
-        Err(error) => Probe::Indeterminate {
-            why: error.to_string(),
-        },
+        Err(error) => Probe::Indeterminate { why: error.to_string() },
     }
 }
 
@@ -74,9 +66,7 @@ fn probe_free(folder: &KeeperFolder) -> Probe {
         Ok(None) => {}
         // A torn exit record proves that the end had come, but not which.
         Err(error) => {
-            return Probe::Indeterminate {
-                why: error.to_string(),
-            };
+            return Probe::Indeterminate { why: error.to_string() };
         }
     }
     let identity = match folder.agent_identity() {
@@ -84,14 +74,10 @@ fn probe_free(folder: &KeeperFolder) -> Probe {
         // The folder may have been removed between the two looks.
         Ok(None) if folder.path.is_dir() => return Probe::Unused,
         Ok(None) => {
-            return Probe::Indeterminate {
-                why: "there is no folder".to_owned(),
-            };
+            return Probe::Indeterminate { why: "there is no folder".to_owned() };
         }
         Err(error) => {
-            return Probe::Indeterminate {
-                why: error.to_string(),
-            };
+            return Probe::Indeterminate { why: error.to_string() };
         }
     };
     let agent = match folder.spawn_failure() {

@@ -20,11 +20,7 @@ impl ProcessTable {
     pub(crate) fn read() -> io::Result<Self> {
         let mut processes = HashMap::new();
         for entry in std::fs::read_dir("/proc")? {
-            let Some(pid) = entry?
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse::<i32>().ok())
-            else {
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
                 continue;
             };
             if let Ok(stat) = read_stat(pid) {
@@ -106,10 +102,7 @@ impl Marks {
             .filter(|(name, value)| !name.is_empty() && !value.is_empty())
             .map(|(name, value)| format!("{name}={value}").into_bytes())
             .collect();
-        Self {
-            token: format!("{TOKEN_VARIABLE}={token}").into_bytes(),
-            provider,
-        }
+        Self { token: format!("{TOKEN_VARIABLE}={token}").into_bytes(), provider }
     }
 
     /// Whether the environment that `pid` was started with carries a mark: the token, or a provider's variable
@@ -171,10 +164,7 @@ mod tests {
         assert!(Marks::new("table-test", &[]).are_on(pid));
         assert!(!Marks::new("table", &[]).are_on(pid), "a prefix is no match");
         let provider = [("PROVIDER_HOME".to_owned(), "/somewhere/unique".to_owned())];
-        assert!(
-            !Marks::new("other", &provider).are_on(pid),
-            "it belongs to another keeper"
-        );
+        assert!(!Marks::new("other", &provider).are_on(pid), "it belongs to another keeper");
         let table = ProcessTable::read().expect("table");
         assert!(table.descendants(own).contains(&pid));
         assert!(!table.descendants(pid).contains(&own));

@@ -52,11 +52,7 @@ pub enum AgentState {
 
 /// Rows for all keepers below `home`, in the order of their tokens.
 pub fn ps(home: &Path) -> Result<Vec<PsRow>, FolderError> {
-    Ok(KeepersDir::new(home.join("keepers"))
-        .list()?
-        .iter()
-        .map(row)
-        .collect())
+    Ok(KeepersDir::new(home.join("keepers")).list()?.iter().map(row).collect())
 }
 
 fn row(folder: &KeeperFolder) -> PsRow {
@@ -108,10 +104,7 @@ fn row(folder: &KeeperFolder) -> PsRow {
     };
     PsRow {
         token: folder.token.clone(),
-        label: manifest
-            .as_ref()
-            .map(|manifest| manifest.agent_label.clone())
-            .unwrap_or_default(),
+        label: manifest.as_ref().map(|manifest| manifest.agent_label.clone()).unwrap_or_default(),
         cwd: manifest.as_ref().map(|manifest| manifest.cwd.clone()),
         keeper,
         keeper_identity: manifest.as_ref().map(|manifest| manifest.keeper.clone()),

@@ -217,9 +217,7 @@ pub(crate) fn parse_record(bytes: &[u8]) -> Parse {
     }
     let payload_len = length as usize;
     let Some(payload) = rest.get(..payload_len) else {
-        return Parse::Torn {
-            needed: HEADER_LEN + payload_len,
-        };
+        return Parse::Torn { needed: HEADER_LEN + payload_len };
     };
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(covered);

@@ -24,9 +24,7 @@ pub(crate) fn sha1(message: &[u8]) -> [u8; DIGEST_LEN] {
 fn compress(state: &mut [u32; 5], block: &[u8]) {
     let mut words = [0_u32; 80];
     for (word, bytes) in words.iter_mut().zip(block.chunks_exact(4)) {
-        *word = bytes
-            .iter()
-            .fold(0, |value, &byte| (value << 8) | u32::from(byte));
+        *word = bytes.iter().fold(0, |value, &byte| (value << 8) | u32::from(byte));
     }
     for index in 16..80 {
         words[index] =
@@ -40,12 +38,8 @@ fn compress(state: &mut [u32; 5], block: &[u8]) {
             40..60 => ((b & c) | (b & d) | (c & d), 0x8f1b_bcdc),
             _ => (b ^ c ^ d, 0xca62_c1d6),
         };
-        let next = a
-            .rotate_left(5)
-            .wrapping_add(mix)
-            .wrapping_add(e)
-            .wrapping_add(constant)
-            .wrapping_add(word);
+        let next =
+            a.rotate_left(5).wrapping_add(mix).wrapping_add(e).wrapping_add(constant).wrapping_add(word);
         (a, b, c, d, e) = (next, a, b.rotate_left(30), c, d);
     }
     for (sum, part) in state.iter_mut().zip([a, b, c, d, e]) {
@@ -73,9 +67,6 @@ mod tests {
         ] {
             assert_eq!(hex(&sha1(message)), expected);
         }
-        assert_eq!(
-            hex(&sha1(&vec![b'a'; 1_000_000])),
-            "34aa973cd4c4daa4f61eeb2bdbad27316534016f"
-        );
+        assert_eq!(hex(&sha1(&vec![b'a'; 1_000_000])), "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
     }
 }

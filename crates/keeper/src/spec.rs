@@ -122,10 +122,7 @@ fn default_connect_deadline() -> u64 {
 
 impl Default for SocketPlace {
     fn default() -> Self {
-        Self {
-            name: "agent.sock".to_owned(),
-            connect_deadline_ms: DEFAULT_CONNECT_DEADLINE_MS,
-        }
+        Self { name: "agent.sock".to_owned(), connect_deadline_ms: DEFAULT_CONNECT_DEADLINE_MS }
     }
 }
 

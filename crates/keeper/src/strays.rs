@@ -33,19 +33,12 @@ pub(crate) fn end_all(
         pids.dedup();
         let mut held = Vec::new();
         for pid in pids {
-            let Some(stat) = table
-                .get(pid)
-                .filter(|stat| !stat.is_dead && !spared.contains(&pid))
-            else {
+            let Some(stat) = table.get(pid).filter(|stat| !stat.is_dead && !spared.contains(&pid)) else {
                 continue;
             };
             let key = (pid, stat.start_time);
-            let report = |outcome| StrayReport {
-                pid,
-                start_time: stat.start_time,
-                comm: stat.comm.clone(),
-                outcome,
-            };
+            let report =
+                |outcome| StrayReport { pid, start_time: stat.start_time, comm: stat.comm.clone(), outcome };
             if round == ROUNDS {
                 reports.insert(key, report(StrayOutcome::Unproven));
                 continue;
@@ -99,12 +92,9 @@ fn hold(pid: i32, start_time: u64) -> Hold {
     // Looked at after the descriptor was opened: either the descriptor holds the process that has this start time, or
     // that one is gone.
     match read_stat(pid) {
-        Ok(stat) if stat.start_time == start_time => Hold::Held(HeldProcess {
-            pid,
-            start_time,
-            comm: stat.comm,
-            pidfd,
-        }),
+        Ok(stat) if stat.start_time == start_time => {
+            Hold::Held(HeldProcess { pid, start_time, comm: stat.comm, pidfd })
+        }
         Ok(_) => Hold::Gone,
         Err(IdentityError::Stat { source, .. }) if means_no_process(&source) => Hold::Gone,
         Err(_) => Hold::Unclear,
@@ -125,17 +115,8 @@ fn kill_all(held: Vec<HeldProcess>) -> Vec<StrayReport> {
     let deadline = Instant::now() + KILL_WAIT;
     let report = |(process, outcome): (HeldProcess, StrayOutcome)| {
         let is_unproven = outcome == StrayOutcome::Killed && !wait_until_exited(&process.pidfd, deadline);
-        let outcome = if is_unproven {
-            StrayOutcome::Unproven
-        } else {
-            outcome
-        };
-        StrayReport {
-            pid: process.pid,
-            start_time: process.start_time,
-            comm: process.comm,
-            outcome,
-        }
+        let outcome = if is_unproven { StrayOutcome::Unproven } else { outcome };
+        StrayReport { pid: process.pid, start_time: process.start_time, comm: process.comm, outcome }
     };
     signalled.into_iter().map(report).collect()
 }
@@ -144,10 +125,8 @@ fn kill_all(held: Vec<HeldProcess>) -> Vec<StrayReport> {
 fn wait_until_exited(pidfd: &OwnedFd, deadline: Instant) -> bool {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: left.as_secs().cast_signed(),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
+        let timeout =
+            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
         let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
         match poll(&mut fds, Some(&timeout)) {
             Ok(0) => return false,

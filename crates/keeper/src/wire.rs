@@ -17,6 +17,8 @@ use crate::record::RefusedWhy;
 /// Longest frame: the longest input with room for its header. A longer one ends the connection.
 pub const FRAME_LIMIT: usize = (64 << 20) + (64 << 10);
 const PREFIX_LEN: usize = 9;
+/// What a decoder keeps allocated when it holds nothing.
+const IDLE_BUFFER: usize = 16 * 1024;
 
 /// Host to keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -221,33 +223,20 @@ impl Message for ToKeeper {
         let mut header = Header::default();
         let mut body: &[u8] = &[];
         let kind = match self {
-            Self::Hello {
-                version,
-                host_id,
-                process_fence,
-            } => {
+            Self::Hello { version, host_id, process_fence } => {
                 header.version = *version;
                 header.host_id.clone_from(host_id);
                 header.process_fence = *process_fence;
                 kind::HELLO
             }
-            Self::Input {
-                n,
-                connection,
-                urgent,
-                payload,
-            } => {
+            Self::Input { n, connection, urgent, payload } => {
                 header.n = *n;
                 header.connection = *connection;
                 header.urgent = *urgent;
                 body = payload;
                 kind::INPUT
             }
-            Self::Urgent {
-                id,
-                connection,
-                payload,
-            } => {
+            Self::Urgent { id, connection, payload } => {
                 header.id = *id;
                 header.connection = *connection;
                 body = payload;
@@ -290,19 +279,11 @@ impl Message for ToKeeper {
             }
             kind::URGENT => {
                 let header = parse()?;
-                Self::Urgent {
-                    id: header.id,
-                    connection: header.connection,
-                    payload: body.to_vec(),
-                }
+                Self::Urgent { id: header.id, connection: header.connection, payload: body.to_vec() }
             }
-            kind::COMMITTED => Self::Committed {
-                position: parse()?.position,
-            },
+            kind::COMMITTED => Self::Committed { position: parse()?.position },
             kind::CONNECT => Self::Connect,
-            kind::CLOSE => Self::Close {
-                order: parse()?.order.unwrap_or(Order::Other),
-            },
+            kind::CLOSE => Self::Close { order: parse()?.order.unwrap_or(Order::Other) },
             kind::PING => Self::Ping,
             kind => Self::Unknown { kind },
         })
@@ -363,39 +344,24 @@ impl Message for ToHost {
             kind::STATUS => match parse()?.status {
                 Some(status) => Self::Status(status),
                 None => {
-                    return Err(DecodeError::BadHeader {
-                        kind,
-                        what: "no status".to_owned(),
-                    });
+                    return Err(DecodeError::BadHeader { kind, what: "no status".to_owned() });
                 }
             },
             kind::RECORDED => Self::Recorded { n: parse()?.n },
             kind::WRITTEN => Self::Written { n: parse()?.n },
             kind::REFUSED => {
                 let header = parse()?;
-                Self::Refused {
-                    n: header.n,
-                    why: header.refused.unwrap_or(RefusedWhy::Unknown),
-                }
+                Self::Refused { n: header.n, why: header.refused.unwrap_or(RefusedWhy::Unknown) }
             }
             kind::URGENT_WRITTEN => Self::UrgentWritten { id: parse()?.id },
             kind::URGENT_REFUSED => {
                 let header = parse()?;
-                Self::UrgentRefused {
-                    id: header.id,
-                    why: header.refused.unwrap_or(RefusedWhy::Unknown),
-                }
+                Self::UrgentRefused { id: header.id, why: header.refused.unwrap_or(RefusedWhy::Unknown) }
             }
-            kind::DOORBELL => Self::Doorbell {
-                end: parse()?.position,
-            },
-            kind::EXITED => Self::Exited {
-                end: parse()?.position,
-            },
+            kind::DOORBELL => Self::Doorbell { end: parse()?.position },
+            kind::EXITED => Self::Exited { end: parse()?.position },
             kind::PONG => Self::Pong,
-            kind::REJECTED => Self::Rejected {
-                why: parse()?.rejected.unwrap_or(RejectedWhy::Unknown),
-            },
+            kind::REJECTED => Self::Rejected { why: parse()?.rejected.unwrap_or(RejectedWhy::Unknown) },
             kind => Self::Unknown { kind },
         })
     }
@@ -414,10 +380,7 @@ fn append_frame(out: &mut Vec<u8>, kind: u8, header: &Header, body: &[u8]) {
 }
 
 fn parse_header(kind: u8, header: &[u8]) -> Result<Header, DecodeError> {
-    serde_json::from_slice(header).map_err(|error| DecodeError::BadHeader {
-        kind,
-        what: error.to_string(),
-    })
+    serde_json::from_slice(header).map_err(|error| DecodeError::BadHeader { kind, what: error.to_string() })
 }
 
 /// Cuts a stream of bytes into messages.
@@ -430,16 +393,16 @@ pub struct Decoder {
 
 impl Decoder {
     pub fn feed(&mut self, bytes: &[u8]) {
-        if self.taken > 0 && self.taken == self.buffer.len() {
-            self.buffer.clear();
-            self.taken = 0;
-            self.buffer.shrink_to(64 * 1024);
-        }
         self.buffer.extend_from_slice(bytes);
     }
 
     /// The next whole message; `None` when more bytes are needed. After an error the stream cannot go on.
     pub fn next_message<M: Message>(&mut self) -> Result<Option<M>, DecodeError> {
+        if self.taken > 0 && self.taken == self.buffer.len() {
+            self.buffer.clear();
+            self.buffer.shrink_to(IDLE_BUFFER);
+            self.taken = 0;
+        }
         let waiting = self.buffer.get(self.taken..).unwrap_or_default();
         let Some((prefix, rest)) = waiting.split_first_chunk::<4>() else {
             return Ok(None);
@@ -454,9 +417,7 @@ impl Decoder {
         let (&kind, frame) = frame.split_first().ok_or(DecodeError::BadLengths)?;
         let (header_len, frame) = frame.split_first_chunk::<4>().ok_or(DecodeError::BadLengths)?;
         let header_len = u32::from_le_bytes(*header_len) as usize;
-        let (header, body) = frame
-            .split_at_checked(header_len)
-            .ok_or(DecodeError::BadLengths)?;
+        let (header, body) = frame.split_at_checked(header_len).ok_or(DecodeError::BadLengths)?;
         let message = M::from_parts(kind, header, body)?;
         self.taken += 4 + length;
         if self.taken > 256 * 1024 {
@@ -475,34 +436,17 @@ mod tests {
     fn arbitrary_to_keeper() -> impl Strategy<Value = ToKeeper> {
         prop_oneof![
             (any::<u32>(), ".{0,20}", any::<u64>()).prop_map(|(version, host_id, process_fence)| {
-                ToKeeper::Hello {
-                    version,
-                    host_id,
-                    process_fence,
-                }
+                ToKeeper::Hello { version, host_id, process_fence }
             }),
-            (
-                any::<u64>(),
-                any::<u32>(),
-                any::<bool>(),
-                proptest::collection::vec(any::<u8>(), 0..200)
-            )
+            (any::<u64>(), any::<u32>(), any::<bool>(), proptest::collection::vec(any::<u8>(), 0..200))
                 .prop_map(|(n, connection, urgent, payload)| ToKeeper::Input {
                     n,
                     connection,
                     urgent,
                     payload
                 }),
-            (
-                any::<u64>(),
-                any::<u32>(),
-                proptest::collection::vec(any::<u8>(), 0..50)
-            )
-                .prop_map(|(id, connection, payload)| ToKeeper::Urgent {
-                    id,
-                    connection,
-                    payload
-                }),
+            (any::<u64>(), any::<u32>(), proptest::collection::vec(any::<u8>(), 0..50))
+                .prop_map(|(id, connection, payload)| ToKeeper::Urgent { id, connection, payload }),
             any::<u64>().prop_map(|position| ToKeeper::Committed { position }),
             Just(ToKeeper::Connect),
             Just(ToKeeper::Close { order: Order::User }),
@@ -552,10 +496,7 @@ mod tests {
     fn impossible_lengths_are_errors() {
         let mut decoder = Decoder::default();
         decoder.feed(&u32::MAX.to_le_bytes());
-        assert!(matches!(
-            decoder.next_message::<ToHost>(),
-            Err(DecodeError::TooLong { .. })
-        ));
+        assert!(matches!(decoder.next_message::<ToHost>(), Err(DecodeError::TooLong { .. })));
         let mut decoder = Decoder::default();
         decoder.feed(&[5, 0, 0, 0, kind::PONG, 99, 0, 0, 0]);
         assert_eq!(decoder.next_message::<ToHost>(), Err(DecodeError::BadLengths));

@@ -79,8 +79,13 @@ impl AcpAdapter {
 
     fn connected(&mut self, number: u32, at: i64, out: &mut Translated) {
         let next_id = self.connection.next_id;
-        *self.change_connection() =
-            Connection { number: Some(number), born: at, next_id, handshake: Handshake::Asked, ..Connection::default() };
+        *self.change_connection() = Connection {
+            number: Some(number),
+            born: at,
+            next_id,
+            handshake: Handshake::Asked,
+            ..Connection::default()
+        };
         let params = json!({
             "protocolVersion": PROTOCOL_VERSION,
             "clientCapabilities": { "fs": { "readTextFile": false, "writeTextFile": false }, "terminal": false },
@@ -109,7 +114,8 @@ impl AcpAdapter {
             Some(Inbound::Notification { method, params }) => match &*method {
                 "session/update" => self.update(bytes, params, out),
                 "$/cancel_request" => self.withdrawn(params, out),
-                _ => out.say_all(AgentEvent::Unmodelled { name: method.into_owned(), frame: rpc::whole(bytes) }),
+                _ => out
+                    .say_all(AgentEvent::Unmodelled { name: method.into_owned(), frame: rpc::whole(bytes) }),
             },
             Some(Inbound::Request { id, method, params }) => self.request(bytes, id, &method, params, out),
             Some(Inbound::Answer { id, result }) => self.answer(bytes, id, result, out),
@@ -164,7 +170,9 @@ impl AcpAdapter {
 
     fn initialized(&mut self, result: Result<Value, RpcError>, out: &mut Translated) {
         let failure = match &result {
-            Ok(result) if result.get("protocolVersion").and_then(Value::as_u64) == Some(PROTOCOL_VERSION) => None,
+            Ok(result) if result.get("protocolVersion").and_then(Value::as_u64) == Some(PROTOCOL_VERSION) => {
+                None
+            }
             Ok(result) => Some(Failure {
                 code: FailureCode::Protocol,
                 message: "the agent does not speak version 1 of ACP".to_owned(),
@@ -190,7 +198,8 @@ impl AcpAdapter {
         connection.load = result.pointer("/agentCapabilities/loadSession") == Some(&Value::Bool(true));
         connection.resume = offered("/agentCapabilities/sessionCapabilities/resume");
         connection.directories = offered("/agentCapabilities/sessionCapabilities/additionalDirectories");
-        let text = |pointer: &str| result.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |pointer: &str| result.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         out.say_all(AgentEvent::Ready(AgentInfo {
             name: text("/agentInfo/name"),
             version: text("/agentInfo/version"),
@@ -199,7 +208,8 @@ impl AcpAdapter {
 
     /// A message about a thread that no session has: kept while the agent may be about to name that thread as ours.
     fn of_unknown_thread(&mut self, bytes: &[u8], name: &str, out: &mut Translated) -> bool {
-        let making = self.connection.asked.values().any(|asked| matches!(asked, Asked::Open { resume: None, .. }));
+        let making =
+            self.connection.asked.values().any(|asked| matches!(asked, Asked::Open { resume: None, .. }));
         let held: usize = self.connection.held.iter().map(String::len).sum();
         if making
             && held + bytes.len() <= MAX_HELD_BYTES
@@ -324,7 +334,12 @@ impl TurnEnd {
             Ok(result) => result,
             Err(error) => {
                 let failure = refusal_failure(&error, FailureCode::Provider);
-                return Self { outcome: Outcome::Failed, stop_reason: None, failure: Some(failure), usage: None };
+                return Self {
+                    outcome: Outcome::Failed,
+                    stop_reason: None,
+                    failure: Some(failure),
+                    usage: None,
+                };
             }
         };
         let word = result.get("stopReason").and_then(Value::as_str).unwrap_or_default();
@@ -393,17 +408,26 @@ impl Adapter for AcpAdapter {
         }
     }
 
-    fn tell(&mut self, session: &SessionId, decision: &Decision, out: &mut Translated) -> Result<(), CannotTell> {
+    fn tell(
+        &mut self,
+        session: &SessionId,
+        decision: &Decision,
+        out: &mut Translated,
+    ) -> Result<(), CannotTell> {
         let at =
             self.sessions.position(session).ok_or_else(|| CannotTell::UnknownSession(session.clone()))?;
         if self.connection.number.is_none() {
             return Err(CannotTell::NotConnected);
         }
         match decision {
-            Decision::OpenThread { resume, options, .. } => self.open_thread(at, resume.as_ref(), options, out),
+            Decision::OpenThread { resume, options, .. } => {
+                self.open_thread(at, resume.as_ref(), options, out)
+            }
             Decision::StartTurn { .. } => self.start_turn(at, decision, out),
             Decision::Interrupt { .. } => self.interrupt(at, out),
-            Decision::Answer { key, answer, options } => self.answer_permission(at, key, answer, options, out),
+            Decision::Answer { key, answer, options } => {
+                self.answer_permission(at, key, answer, options, out)
+            }
         }
     }
 

@@ -20,10 +20,12 @@ impl AcpAdapter {
         let refused = match (&self.connection.handshake, resume) {
             (Handshake::Unsaid | Handshake::Asked, _) => return Err(CannotTell::NotConnected),
             (Handshake::Failed(failure), _) => Some(failure.clone()),
-            (Handshake::Done, Some(_)) if !(self.connection.resume || self.connection.load) => Some(Failure::new(
-                FailureCode::ThreadMissing,
-                "the agent cannot take up a conversation in another process",
-            )),
+            (Handshake::Done, Some(_)) if !(self.connection.resume || self.connection.load) => {
+                Some(Failure::new(
+                    FailureCode::ThreadMissing,
+                    "the agent cannot take up a conversation in another process",
+                ))
+            }
             (Handshake::Done, _) => None,
         };
         let slot = self.sessions.slot(at);
@@ -103,13 +105,18 @@ impl AcpAdapter {
             if let Some(current) = &current {
                 kind.put(&mut in_force, current.clone());
             }
-            let Some(value) = kind.of(wanted).filter(|value| current.as_ref() != Some(value)) else { continue };
+            let Some(value) = kind.of(wanted).filter(|value| current.as_ref() != Some(value)) else {
+                continue;
+            };
             match offer.way(kind) {
                 Some(config) => settings.push(Setting { kind, value: value.clone(), config }),
                 None => warn(
                     out,
                     &session,
-                    &format!("the agent offers no way to set its {}; {value:?} is not in force", kind.category()),
+                    &format!(
+                        "the agent offers no way to set its {}; {value:?} is not in force",
+                        kind.category()
+                    ),
                 ),
             }
         }
@@ -166,7 +173,8 @@ impl AcpAdapter {
                 thread.thread = None;
                 self.sessions.index_thread(at);
                 let mut failure = refusal_failure(&error, FailureCode::AgentRefused);
-                failure.message = format!("the agent refused the mode {:?}: {}", setting.value, failure.message);
+                failure.message =
+                    format!("the agent refused the mode {:?}: {}", setting.value, failure.message);
                 out.say(&session, AgentEvent::ThreadRefused { failure });
                 return;
             }
@@ -188,7 +196,12 @@ impl AcpAdapter {
     }
 
     /// What the agent says is in force now; said only where it differs from what was.
-    pub(super) fn options_changed(&mut self, at: usize, change: impl FnOnce(&mut SessionOptions), out: &mut Translated) {
+    pub(super) fn options_changed(
+        &mut self,
+        at: usize,
+        change: impl FnOnce(&mut SessionOptions),
+        out: &mut Translated,
+    ) {
         let mut options = self.sessions.slot(at).state.options.clone();
         change(&mut options);
         if options == self.sessions.slot(at).state.options {
@@ -223,7 +236,8 @@ const INTERNAL_ERROR: i64 = -32603;
 /// Measured: one agent names the reason, another has it only in its words.
 fn held_by_another_writer(error: &Value) -> bool {
     let text = |pointer: &str| error.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    text("/data/reason") == "thread_active_writer" || text("/data/details").contains("already has an active writer")
+    text("/data/reason") == "thread_active_writer"
+        || text("/data/details").contains("already has an active writer")
 }
 
 fn warn(out: &mut Translated, session: &mainstay_core::SessionId, message: &str) {
@@ -253,7 +267,8 @@ impl<'a> Offer<'a> {
 
     /// What is in force.
     pub(super) fn current(&self, kind: SettingKind) -> Option<String> {
-        let mode = self.modes.filter(|_| kind == SettingKind::Mode).and_then(|modes| modes.get("currentModeId"));
+        let mode =
+            self.modes.filter(|_| kind == SettingKind::Mode).and_then(|modes| modes.get("currentModeId"));
         let current = mode.or_else(|| self.option(kind)?.get("currentValue"))?;
         current.as_str().map(str::to_owned)
     }

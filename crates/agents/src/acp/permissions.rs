@@ -104,7 +104,8 @@ impl AcpAdapter {
     pub(super) fn withdrawn(&mut self, params: Option<&RawValue>, out: &mut Translated) {
         let body = rpc::body(params);
         let id = body.get("requestId").cloned().unwrap_or_default().to_string();
-        let of = self.sessions.positions().find(|at| self.sessions.slot(*at).state.requests.contains_key(&id));
+        let of =
+            self.sessions.positions().find(|at| self.sessions.slot(*at).state.requests.contains_key(&id));
         // Unknown: it was settled before, so there is nothing left to take back.
         let Some(at) = of else { return };
         self.sessions.change(at).requests.remove(&id);

@@ -59,7 +59,9 @@ impl Asked {
     pub(super) fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Initialize => None,
-            Self::Open { session, .. } | Self::Set { session, .. } | Self::Prompt { session } => Some(session),
+            Self::Open { session, .. } | Self::Set { session, .. } | Self::Prompt { session } => {
+                Some(session)
+            }
         }
     }
 }

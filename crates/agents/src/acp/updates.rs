@@ -72,7 +72,14 @@ impl AcpAdapter {
         self.value_update(at, bytes, &kind, update, out);
     }
 
-    fn text_chunk(&mut self, at: usize, kind: ItemKind, id: Option<&str>, text: String, out: &mut Translated) {
+    fn text_chunk(
+        &mut self,
+        at: usize,
+        kind: ItemKind,
+        id: Option<&str>,
+        text: String,
+        out: &mut Translated,
+    ) {
         if !self.takes_chunk(at, kind, out) || text.is_empty() {
             return;
         }
@@ -232,7 +239,10 @@ impl AcpAdapter {
                 Some(kind) => self.block_chunk(at, kind, &update, out),
                 None => out.say(
                     &session,
-                    AgentEvent::Unmodelled { name: format!("session/update {kind}"), frame: rpc::whole(bytes) },
+                    AgentEvent::Unmodelled {
+                        name: format!("session/update {kind}"),
+                        frame: rpc::whole(bytes),
+                    },
                 ),
             },
         }
@@ -263,7 +273,10 @@ impl AcpAdapter {
     fn tool_call(&mut self, at: usize, update: &Value, out: &mut Translated) {
         let Some(id) = update.get("toolCallId").and_then(Value::as_str) else {
             let session = self.sessions.slot(at).session.clone();
-            out.say(&session, AgentEvent::Unmodelled { name: "tool call without an id".to_owned(), frame: update.clone() });
+            out.say(
+                &session,
+                AgentEvent::Unmodelled { name: "tool call without an id".to_owned(), frame: update.clone() },
+            );
             return;
         };
         self.end_run(at, ItemStatus::Completed, out);

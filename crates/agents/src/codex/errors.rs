@@ -50,7 +50,8 @@ pub(super) fn refusal_failure(error: &RpcError) -> Failure {
 pub(super) fn turn_failure(error: &Value) -> Failure {
     let info = error.get("codexErrorInfo");
     // Either a word, or an object whose only key is the word.
-    let word = info.and_then(|info| info.as_str().or_else(|| info.as_object()?.keys().next().map(String::as_str)));
+    let word =
+        info.and_then(|info| info.as_str().or_else(|| info.as_object()?.keys().next().map(String::as_str)));
     let code = match word {
         Some("usageLimitExceeded" | "contextWindowExceeded") => FailureCode::Limit,
         Some("unauthorized") => FailureCode::SignIn,

@@ -31,10 +31,18 @@ pub(super) fn completed(turn: &str, item: &Value) -> Option<AgentEvent> {
 /// What the user said, where it is not one of our submissions.
 pub(super) fn foreign_user_message(turn: &str, item: &Value) -> Option<AgentEvent> {
     let key = ItemKey::from(item.get("id")?.as_str()?);
-    let content = item.get("content").and_then(Value::as_array).map(|blocks| blocks.iter().map(block).collect());
+    let content =
+        item.get("content").and_then(Value::as_array).map(|blocks| blocks.iter().map(block).collect());
     let fields = ItemFields { content, ..ItemFields::default() };
     let (kind, status) = (ItemKind::UserMessage, ItemStatus::Completed);
-    Some(AgentEvent::ItemCompleted { key, turn: Some(ProviderTurn::from(turn)), kind, status, text: None, fields })
+    Some(AgentEvent::ItemCompleted {
+        key,
+        turn: Some(ProviderTurn::from(turn)),
+        kind,
+        status,
+        text: None,
+        fields,
+    })
 }
 
 /// A content block in ACP's form where it is text, else as it came.
@@ -111,8 +119,12 @@ fn translate(item: &Value) -> Translation {
         ),
         "fileChange" => {
             let changes = item.get("changes").cloned().unwrap_or_default();
-            let paths: Vec<&Value> =
-                changes.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(|change| change.get("path")).collect();
+            let paths: Vec<&Value> = changes
+                .as_array()
+                .map_or(&[][..], Vec::as_slice)
+                .iter()
+                .filter_map(|change| change.get("path"))
+                .collect();
             let title = match paths.as_slice() {
                 [one] => format!("Change {}", one.as_str().unwrap_or("a file")),
                 several => format!("Change {} files", several.len()),

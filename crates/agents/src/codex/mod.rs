@@ -1,3 +1,300 @@
-//! stub
-#[derive(Debug, Default)]
-pub struct CodexAdapter;
+//! Codex: `codex app-server` as a listener, spoken with over a WebSocket on a Unix socket.
+//!
+//! Rules that come from how the server behaves (measured with codex-cli 0.171.0):
+//! * one process has many threads and outlives connections: a lost connection is made again, the threads are taken up
+//!   again, and the history tells what was missed;
+//! * an acknowledged `turn/start` proves nothing: an input is taken when its user message comes with our client id;
+//! * `turn/interrupt` before `turn/started` fails and the turn runs on: the wish is kept until the turn has started;
+//! * items complete after their turn, or never; approvals come again on a new connection under another id;
+//! * each request of the server is answered, because an unanswered one waits for ever.
+
+mod errors;
+mod history;
+mod items;
+mod requests;
+mod state;
+mod threads;
+mod turns;
+
+use crate::adapter::{Adapter, CannotTell, Incoming, Record, StateChange, ThreadContext, Translated};
+use crate::rpc::{self, Dialect, Inbound, RpcError};
+use crate::sessions::{CONNECTION_SCOPE, Sessions, encode};
+use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
+use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use state::{Asked, Connection, Handshake, Phase, STATE_VERSION, Thread};
+
+const RPC: Dialect = Dialect::Bare;
+
+/// The adapter of one Codex process.
+#[derive(Debug)]
+pub struct CodexAdapter {
+    capabilities: Capabilities,
+    connection: Connection,
+    connection_changed: bool,
+    sessions: Sessions<Thread>,
+}
+
+impl Default for CodexAdapter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CodexAdapter {
+    /// An adapter for a process that was not spoken with yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            capabilities: Capabilities {
+                steer: false,
+                resume: true,
+                confirms_answers: true,
+                proof: TakenProof::ClientId,
+                settles_by_history: true,
+                images: false,
+            },
+            connection: Connection::default(),
+            connection_changed: false,
+            sessions: Sessions::default(),
+        }
+    }
+
+    fn change_connection(&mut self) -> &mut Connection {
+        self.connection_changed = true;
+        &mut self.connection
+    }
+
+    /// The request frame of something we ask, remembered under its id.
+    fn ask(&mut self, asked: Asked, method: &str, params: Value) -> Value {
+        let connection = self.change_connection();
+        let id = connection.next_id;
+        connection.next_id += 1;
+        connection.asked.insert(id, asked);
+        RPC.request(id, method, params)
+    }
+
+    /// Whether threads can be spoken with now.
+    fn ready(&self) -> bool {
+        self.connection.number.is_some() && self.connection.handshake == Handshake::Done
+    }
+
+    fn connected(&mut self, number: u32, out: &mut Translated) {
+        // A connection that ended without a word is as lost as one that said so.
+        self.disconnected();
+        let connection = self.change_connection();
+        connection.number = Some(number);
+        connection.handshake = Handshake::Asked;
+        let params = json!({
+            "clientInfo": { "name": "mainstay", "title": "Mainstay", "version": env!("CARGO_PKG_VERSION") },
+            "capabilities": { "experimentalApi": true },
+        });
+        let frame = self.ask(Asked::Initialize, "initialize", params);
+        out.send(&frame);
+    }
+
+    fn disconnected(&mut self) {
+        let connection = self.change_connection();
+        connection.number = None;
+        connection.handshake = Handshake::Unsaid;
+        connection.asked.clear();
+        for at in self.sessions.positions() {
+            let thread = self.sessions.change(at);
+            if let Some(input) = &mut thread.input {
+                input.lost = true;
+            }
+            if let Some(interrupt) = &mut thread.interrupt {
+                interrupt.due = false;
+            }
+            for open in thread.requests.values_mut() {
+                open.id = None;
+            }
+        }
+    }
+
+    fn message(&mut self, bytes: &[u8], out: &mut Translated) {
+        match rpc::read(bytes) {
+            Some(Inbound::Notification { method, params }) => self.notification(bytes, &method, params, out),
+            Some(Inbound::Request { id, method, params }) => match &*method {
+                requests::COMMAND_APPROVAL | requests::FILE_APPROVAL => {
+                    self.approval_asked(id, &method, params, out);
+                }
+                _ => self.unanswerable(id, &method, rpc::body(params), out),
+            },
+            Some(Inbound::Answer { id, result }) => self.answer(bytes, id, result, out),
+            None => notice_all(out, "the agent sent a message that is none", &rpc::head(bytes)),
+        }
+    }
+
+    fn answer(
+        &mut self,
+        bytes: &[u8],
+        id: &RawValue,
+        result: Result<Option<&RawValue>, RpcError>,
+        out: &mut Translated,
+    ) {
+        let Some(id) = rpc::own_id(id).filter(|id| self.connection.asked.contains_key(id)) else {
+            // Answered twice, or never asked.
+            out.say_all(AgentEvent::Unmodelled { name: "answer".to_owned(), frame: rpc::whole(bytes) });
+            return;
+        };
+        self.answered(id, result.map(rpc::body), out);
+    }
+
+    fn answered(&mut self, id: u64, result: Result<Value, RpcError>, out: &mut Translated) {
+        let Some(asked) = self.change_connection().asked.remove(&id) else { return };
+        let Some(session) = asked.session() else {
+            self.initialized(result, out);
+            return;
+        };
+        let Some(at) = self.sessions.position(session) else { return };
+        match asked {
+            Asked::Initialize => {}
+            Asked::Open { .. } => self.opened(at, result, out),
+            Asked::Reattach { .. } => self.reattached(at, result, out),
+            Asked::History { why, page, .. } => self.history(at, why, page, result, out),
+            Asked::StartTurn { submission, into, .. } => {
+                self.start_answered(at, submission, into.as_ref(), result, out);
+            }
+            Asked::Interrupt { turn, .. } => self.interrupt_answered(at, &turn, result, out),
+        }
+    }
+
+    fn initialized(&mut self, result: Result<Value, RpcError>, out: &mut Translated) {
+        let info = match result {
+            Ok(result) => {
+                self.change_connection().handshake = Handshake::Done;
+                let version =
+                    result.get("userAgent").and_then(Value::as_str).and_then(version).unwrap_or_default();
+                AgentInfo { name: "codex".to_owned(), version: version.to_owned() }
+            }
+            Err(error) => {
+                let failure = errors::refusal_failure(&error);
+                out.say_all(AgentEvent::Notice {
+                    level: NoticeLevel::Error,
+                    message: failure.message.clone(),
+                    provider: failure.provider.clone(),
+                });
+                self.change_connection().handshake = Handshake::Failed(failure);
+                // Ready all the same: the sessions then ask for their threads and are told why they get none.
+                out.say_all(AgentEvent::Ready(AgentInfo::default()));
+                return;
+            }
+        };
+        out.send(&RPC.notification("initialized", Value::Null));
+        out.say_all(AgentEvent::Ready(info));
+        for at in self.sessions.positions() {
+            match self.sessions.slot(at).state.phase {
+                Phase::Open => self.reattach(at, out),
+                Phase::Opening => self.send_open(at, out),
+                Phase::Closed => {}
+            }
+        }
+    }
+
+    /// An answer that was too long to keep is an answer without a content: whoever waits for it must not wait for ever.
+    fn oversize(&mut self, length: u64, head: &[u8], out: &mut Translated) {
+        notice_all(
+            out,
+            &format!("the agent sent a message of {length} bytes; it was too long and is lost"),
+            &rpc::head(head),
+        );
+        let digits: Vec<u8> = head
+            .strip_prefix(b"{\"id\":".as_slice())
+            .unwrap_or_default()
+            .iter()
+            .copied()
+            .take_while(u8::is_ascii_digit)
+            .collect();
+        let id = std::str::from_utf8(&digits).ok().and_then(|digits| digits.parse().ok());
+        if let Some(id) = id.filter(|id| self.connection.asked.contains_key(id)) {
+            let error =
+                RpcError { code: 0, message: "the answer was too long".to_owned(), body: Value::Null };
+            self.answered(id, Err(error), out);
+        }
+    }
+}
+
+/// The version in `name/0.171.0 (…)`.
+fn version(user_agent: &str) -> Option<&str> {
+    user_agent.split_once('/')?.1.split_whitespace().next()
+}
+
+fn notice_all(out: &mut Translated, message: &str, head: &str) {
+    out.say_all(AgentEvent::Notice {
+        level: NoticeLevel::Warning,
+        message: message.to_owned(),
+        provider: Some(json!({ "head": head })),
+    });
+}
+
+fn warn(out: &mut Translated, session: &SessionId, message: String, provider: Option<Value>) {
+    out.say(session, AgentEvent::Notice { level: NoticeLevel::Warning, message, provider });
+}
+
+impl Adapter for CodexAdapter {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn state_version(&self) -> u32 {
+        STATE_VERSION
+    }
+
+    fn bind(&mut self, session: &SessionId, context: ThreadContext) {
+        self.sessions.bind(session, context);
+    }
+
+    fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {
+        match record.incoming {
+            Incoming::Connected => self.connected(record.connection, out),
+            Incoming::Disconnected => self.disconnected(),
+            Incoming::Message(bytes) => self.message(bytes, out),
+            Incoming::Oversize { length, head } => self.oversize(length, head, out),
+            Incoming::Fragment(bytes) => {
+                notice_all(out, "the agent's last message was cut off and is lost", &rpc::head(bytes));
+            }
+        }
+    }
+
+    fn tell(
+        &mut self,
+        session: &SessionId,
+        decision: &Decision,
+        out: &mut Translated,
+    ) -> Result<(), CannotTell> {
+        let at =
+            self.sessions.position(session).ok_or_else(|| CannotTell::UnknownSession(session.clone()))?;
+        match decision {
+            Decision::OpenThread { resume, options, doubtful } => {
+                self.open_thread(at, resume.as_ref(), options, doubtful, out)
+            }
+            Decision::StartTurn { submission, content, options } => {
+                self.start_turn(at, submission, content, options, out)
+            }
+            Decision::Interrupt { turn } => self.interrupt(at, turn.as_ref(), out),
+            Decision::Answer { key, answer, .. } => self.answer_request(at, key, answer, out),
+        }
+    }
+
+    fn changes(&mut self) -> Vec<StateChange> {
+        let mut changes = Vec::new();
+        if std::mem::take(&mut self.connection_changed) {
+            changes.push(StateChange { scope: CONNECTION_SCOPE.to_owned(), body: encode(&self.connection) });
+        }
+        self.sessions.changes(&mut changes);
+        changes
+    }
+
+    fn restore(&mut self, scope: &str, body: &[u8]) -> bool {
+        if scope != CONNECTION_SCOPE {
+            return self.sessions.restore(scope, body);
+        }
+        let restored = serde_json::from_slice(body).ok();
+        restored.is_some_and(|connection| {
+            self.connection = connection;
+            true
+        })
+    }
+}

@@ -29,7 +29,8 @@ impl CodexAdapter {
     ) {
         let details = rpc::body(params);
         let text = |name: &str| details.get(name).and_then(Value::as_str);
-        let (Some(thread), Some(turn), Some(item)) = (text("threadId"), text("turnId"), text("itemId")) else {
+        let (Some(thread), Some(turn), Some(item)) = (text("threadId"), text("turnId"), text("itemId"))
+        else {
             self.unanswerable(id, method, details, out);
             return;
         };
@@ -46,7 +47,10 @@ impl CodexAdapter {
         if self.sessions.slot(at).state.requests.len() >= MAX_OPEN_REQUESTS {
             out.send(&RPC.answer(id.get(), json!({ "decision": DECLINE })));
             let message = "too many approvals are open; one more was declined".to_owned();
-            out.say(&session, AgentEvent::Notice { level: NoticeLevel::Warning, message, provider: Some(details) });
+            out.say(
+                &session,
+                AgentEvent::Notice { level: NoticeLevel::Warning, message, provider: Some(details) },
+            );
             return;
         }
         let amendment = details
@@ -117,10 +121,15 @@ impl CodexAdapter {
     /// A request that this version cannot put to anybody: refused, never left unanswered.
     pub(super) fn unanswerable(&mut self, id: &RawValue, method: &str, details: Value, out: &mut Translated) {
         out.send(&RPC.refusal(id.get(), rpc::METHOD_NOT_FOUND, "this client cannot answer that"));
-        let at = details.get("threadId").and_then(Value::as_str).and_then(|thread| self.sessions.of_thread(thread));
+        let at = details
+            .get("threadId")
+            .and_then(Value::as_str)
+            .and_then(|thread| self.sessions.of_thread(thread));
         let event = AgentEvent::Notice {
             level: NoticeLevel::Warning,
-            message: format!("the agent asked for something that cannot be answered here yet ({method}); it was refused"),
+            message: format!(
+                "the agent asked for something that cannot be answered here yet ({method}); it was refused"
+            ),
             provider: Some(details),
         };
         match at {
@@ -151,10 +160,12 @@ impl CodexAdapter {
 
     pub(super) fn request_resolved(&mut self, at: usize, params: &Value, out: &mut Translated) {
         let id = params.get("requestId").cloned().unwrap_or_default().to_string();
-        let found = self.sessions.slot(at).state.requests.iter().find(|(_, open)| open.id.as_ref() == Some(&id));
+        let found =
+            self.sessions.slot(at).state.requests.iter().find(|(_, open)| open.id.as_ref() == Some(&id));
         // Not ours: one that was refused at once, or one of before this process knew the thread.
         let Some(key) = found.map(|(key, _)| key.clone()) else { return };
-        let answered = self.sessions.change(at).requests.remove(&key).is_some_and(|open| open.answer.is_some());
+        let answered =
+            self.sessions.change(at).requests.remove(&key).is_some_and(|open| open.answer.is_some());
         let session = &self.sessions.slot(at).session;
         out.say(session, AgentEvent::RequestSettled { key: RequestKey(key), confirmed: answered });
     }

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 pub(super) const STATE_VERSION: u32 = 1;
 
 /// Approvals of one thread that are open at once. One more is declined, with a notice: the state must stay small.
-pub(super) const MAX_OPEN_REQUESTS: usize = 64;
+pub(super) const MAX_OPEN_REQUESTS: usize = 32;
 /// The longest proposed rule, in bytes of JSON, that is offered for ever. A longer one is not offered.
-pub(super) const MAX_AMENDMENT_BYTES: usize = 2 * 1024;
+pub(super) const MAX_AMENDMENT_BYTES: usize = 512;
 /// Tries of one interrupt. Measured: 2 to 11 were needed. After the last one the user is told.
 pub(super) const MAX_INTERRUPT_TRIES: u32 = 20;
 /// Turns that are asked for at once: whole turns may be large.

@@ -20,7 +20,8 @@ const DEFAULT_PACE: Duration = Duration::from_millis(40);
 /// # Errors
 /// When the input cannot be read. An output that nobody reads any more ends the turns, and the end of input follows.
 pub fn run(input: impl BufRead, output: impl Write + Send) -> io::Result<()> {
-    let pace = std::env::var(PACE_VARIABLE).ok().and_then(|text| text.parse().ok()).map(Duration::from_millis);
+    let pace =
+        std::env::var(PACE_VARIABLE).ok().and_then(|text| text.parse().ok()).map(Duration::from_millis);
     run_paced(input, output, pace.unwrap_or(DEFAULT_PACE))
 }
 

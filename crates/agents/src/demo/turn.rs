@@ -18,7 +18,8 @@ const GREETING: &str = "Hello! I am the demo agent of Mainstay. I need no key an
                         Let me ask you for something, as agents do.";
 const ALLOWED: &str = "Thank you. If I were a real agent, the folder's name would stand here; I only wanted to see your \
                        answer arrive. Try `run for 20` and kill the host while I count.";
-const REFUSED: &str = "You said no, and that is fine: the work goes on without it. Try `run for 20` and stop me while I count.";
+const REFUSED: &str =
+    "You said no, and that is fine: the work goes on without it. Try `run for 20` and stop me while I count.";
 
 pub(super) fn run<W: Write>(shared: &Shared<W>, session: &str, params: &Value) -> Result<(), Stopped> {
     let prompt = prompt_text(params);

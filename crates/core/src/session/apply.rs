@@ -53,6 +53,10 @@ impl Session {
                 self.process = Some(process.clone());
                 self.unverifiable = None;
                 self.turns_of_process = 0;
+                // Everything the former process said has been read: none of its frames can still come, and the next
+                // one may count its keys from the beginning.
+                self.finished_items.clear();
+                self.finished_turns.clear();
             }
             Event::LeaseHeld { .. } => self.phase = Phase::Held,
             Event::LeaseReleased { reason } => {
@@ -227,7 +231,7 @@ impl Session {
         if let Some(at) = self.items.iter().position(|open| open.id == *item) {
             let done = self.items.remove(at);
             if let Some(key) = done.key {
-                remember(&mut self.finished_items, key);
+                remember(&mut self.finished_items, (key, done.turn));
             }
         }
     }

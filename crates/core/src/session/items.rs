@@ -9,8 +9,11 @@ use crate::{ItemId, ItemKey, ProviderTurn, SubmissionId, TurnId};
 use serde_json::json;
 
 impl Session {
-    fn finished(&self, key: &ItemKey) -> bool {
-        self.finished_items.iter().rev().any(|done| done == key)
+    /// Whether a frame for this key is a late one: the item is finished, and the frame does not show a running turn
+    /// other than the one that it was finished in.
+    fn is_late(&self, key: &ItemKey, turn: Option<&TurnId>) -> bool {
+        let finished = self.finished_items.iter().rev().find(|(done, _)| done == key);
+        finished.is_some_and(|(_, finished_in)| turn.is_none() || turn == finished_in.as_ref())
     }
 
     pub(super) fn start_item(
@@ -44,10 +47,10 @@ impl Session {
         if let Some(open) = self.item_by_key(key) {
             return Some((open.id.clone(), false));
         }
-        if self.finished(key) {
+        let turn = self.our_turn(turn);
+        if self.is_late(key, turn.as_ref()) {
             return None;
         }
-        let turn = self.our_turn(turn);
         Some((self.start_item(Some(key.clone()), turn, kind, fields, moment, out), true))
     }
 

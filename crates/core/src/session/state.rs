@@ -64,8 +64,8 @@ pub struct Session {
     pub request_count: u64,
     /// The latest settled requests, for late and repeated answers.
     pub closed_requests: VecDeque<ClosedRequest>,
-    /// Finished item keys, for late frames.
-    pub finished_items: VecDeque<ItemKey>,
+    /// Finished item keys with their turns, for late frames. An agent may use a key again in a later turn.
+    pub finished_items: VecDeque<(ItemKey, Option<TurnId>)>,
     /// Finished provider turns, for late frames.
     pub finished_turns: VecDeque<ProviderTurn>,
     /// A stop was asked for and no turn is known yet.

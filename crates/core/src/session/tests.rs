@@ -276,6 +276,30 @@ fn frames_of_a_finished_turn_and_item_touch_nothing() {
 }
 
 #[test]
+fn an_agent_may_use_a_key_again_in_a_later_turn_or_process() {
+    let mut bench = Bench::running();
+    bench.delta("abc");
+    bench.end_turn("pt1", Outcome::Completed);
+    bench.send("m2");
+    bench.begin_turn("pt2", "m2");
+    let again = AgentEvent::ItemDelta {
+        key: ItemKey::from("k"),
+        turn: Some(ProviderTurn::from("pt2")),
+        kind: ItemKind::AgentMessage,
+        text: "again".to_owned(),
+    };
+    bench.agent(again);
+    assert_eq!(bench.session.items.len(), 1, "a new item, not a late frame");
+    bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+    bench.send("m3");
+    bench.start_process();
+    bench.begin_turn("pt1", "m3");
+    assert_eq!(bench.session.turns.len(), 1, "another process may count its turns from the beginning");
+    bench.delta("once more");
+    assert_eq!(bench.session.items.len(), 1);
+}
+
+#[test]
 fn deltas_of_one_batch_are_merged_and_say_so() {
     let mut bench = Bench::running();
     let fresh = ProcessToken::from("f");

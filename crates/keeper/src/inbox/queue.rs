@@ -53,10 +53,7 @@ pub(crate) struct Inbox {
 impl Inbox {
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self {
-            state: InboxState {
-                is_of_this_boot: true,
-                ..InboxState::default()
-            },
+            state: InboxState { is_of_this_boot: true, ..InboxState::default() },
             file: StateFile::create(path)?,
             ordinary: VecDeque::new(),
             urgent: VecDeque::new(),
@@ -83,12 +80,7 @@ impl Inbox {
 
     /// Taken over and never begun, ascending.
     pub(crate) fn undelivered(&self) -> Vec<u64> {
-        let mut numbers: Vec<u64> = self
-            .ordinary
-            .iter()
-            .chain(&self.urgent)
-            .map(|offer| offer.n)
-            .collect();
+        let mut numbers: Vec<u64> = self.ordinary.iter().chain(&self.urgent).map(|offer| offer.n).collect();
         numbers.sort_unstable();
         numbers
     }
@@ -105,15 +97,13 @@ impl Inbox {
             return Taken::Refused(RefusedWhy::InboxFull);
         }
         if let Err(error) = self.update(|state| state.recorded = offer.n) {
-            return Taken::Refused(RefusedWhy::StateNotRecorded {
-                what: error.to_string(),
-            });
+            return Taken::Refused(RefusedWhy::StateNotRecorded { what: error.to_string() });
         }
         self.waiting_bytes += offer.payload.len();
         if offer.urgent {
-            self.urgent.push_back(offer)
+            self.urgent.push_back(offer);
         } else {
-            self.ordinary.push_back(offer)
+            self.ordinary.push_back(offer);
         }
         Taken::Recorded
     }
@@ -170,30 +160,18 @@ impl Inbox {
             (Some(urgent), Some(ordinary)) => may_overtake || urgent.n < ordinary.n,
             (None, _) => false,
         };
-        let source = if takes_urgent {
-            &mut self.urgent
-        } else {
-            &mut self.ordinary
-        };
+        let source = if takes_urgent { &mut self.urgent } else { &mut self.ordinary };
         let Some(offer) = source.pop_front() else {
             return Ok(None);
         };
         if let Err(error) = self.update(|state| start(state, offer.n)) {
-            let source = if takes_urgent {
-                &mut self.urgent
-            } else {
-                &mut self.ordinary
-            };
+            let source = if takes_urgent { &mut self.urgent } else { &mut self.ordinary };
             source.push_front(offer);
             return Err(error);
         }
         self.waiting_bytes -= offer.payload.len();
         self.current = Some(offer.n);
-        Ok(Some(NextInput {
-            n: Some(offer.n),
-            id: 0,
-            payload: offer.payload,
-        }))
+        Ok(Some(NextInput { n: Some(offer.n), id: 0, payload: offer.payload }))
     }
 
     /// The begun input was written in full.
@@ -267,12 +245,7 @@ mod tests {
     }
 
     fn offer(n: u64, urgent: bool) -> Offer {
-        Offer {
-            n,
-            connection: 1,
-            urgent,
-            payload: format!("input {n}").into_bytes(),
-        }
+        Offer { n, connection: 1, urgent, payload: format!("input {n}").into_bytes() }
     }
 
     fn next_number(inbox: &mut Inbox) -> Option<u64> {
@@ -282,10 +255,7 @@ mod tests {
     #[test]
     fn a_known_number_changes_nothing_and_a_gap_is_refused() {
         let (_folder, mut inbox) = inbox();
-        assert_eq!(
-            inbox.take(offer(2, false)),
-            Taken::Refused(RefusedWhy::Gap { expected: 1 })
-        );
+        assert_eq!(inbox.take(offer(2, false)), Taken::Refused(RefusedWhy::Gap { expected: 1 }));
         assert_eq!(inbox.take(offer(1, false)), Taken::Recorded);
         assert_eq!(inbox.take(offer(1, false)), Taken::Known { settled: false });
         assert_eq!(next_number(&mut inbox), Some(1));
@@ -343,23 +313,11 @@ mod tests {
     #[test]
     fn bytes_that_wait_are_bounded_and_the_refused_number_stays_free() {
         let (_folder, mut inbox) = inbox();
-        let big = |n| Offer {
-            n,
-            connection: 1,
-            urgent: false,
-            payload: vec![0; INBOX_LIMIT / 2 + 1],
-        };
+        let big = |n| Offer { n, connection: 1, urgent: false, payload: vec![0; INBOX_LIMIT / 2 + 1] };
         assert_eq!(inbox.take(big(1)), Taken::Recorded);
         assert_eq!(inbox.take(big(2)), Taken::Refused(RefusedWhy::InboxFull));
-        inbox
-            .take_unnumbered(5, b"stop".to_vec())
-            .expect("a stop still fits");
-        assert!(
-            inbox
-                .begin_next()
-                .expect("begin")
-                .is_some_and(|input| input.n.is_none())
-        );
+        inbox.take_unnumbered(5, b"stop".to_vec()).expect("a stop still fits");
+        assert!(inbox.begin_next().expect("begin").is_some_and(|input| input.n.is_none()));
         assert_eq!(next_number(&mut inbox), Some(1));
         assert_eq!(inbox.take(big(2)), Taken::Recorded);
     }
@@ -386,10 +344,7 @@ mod tests {
     #[test]
     fn the_file_follows_every_step() {
         let (home, mut inbox) = inbox();
-        let folder = crate::folder::KeeperFolder {
-            path: home.path().to_owned(),
-            token: "t".to_owned(),
-        };
+        let folder = crate::folder::KeeperFolder { path: home.path().to_owned(), token: "t".to_owned() };
         let on_disk = || folder.inbox_state().expect("readable").expect("there");
         assert_eq!(on_disk().recorded, 0);
         assert_eq!(inbox.take(offer(1, false)), Taken::Recorded);

@@ -92,9 +92,8 @@ impl InboxState {
         }
         let rest = covered.strip_prefix(&MAGIC)?;
         let (boot, rest) = rest.split_first_chunk::<BOOT_ID_LEN>()?;
-        let mut numbers = rest
-            .chunks_exact(8)
-            .filter_map(|chunk| chunk.try_into().ok().map(u64::from_le_bytes));
+        let mut numbers =
+            rest.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok().map(u64::from_le_bytes));
         let (recorded, started, written) = (numbers.next()?, numbers.next()?, numbers.next()?);
         let mut read_list = || {
             let count = usize::try_from(numbers.next()?).ok()?;
@@ -104,14 +103,7 @@ impl InboxState {
         };
         let (early_started, early_written) = (read_list()?, read_list()?);
         let is_of_this_boot = boot == boot_now;
-        Some(Self {
-            recorded,
-            started,
-            written,
-            early_started,
-            early_written,
-            is_of_this_boot,
-        })
+        Some(Self { recorded, started, written, early_started, early_written, is_of_this_boot })
     }
 }
 
@@ -134,16 +126,8 @@ pub(super) struct StateFile {
 
 impl StateFile {
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)?;
-        let created = Self {
-            file,
-            boot: padded_boot_id()?,
-        };
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let created = Self { file, boot: padded_boot_id()? };
         created.write(&InboxState::default())?;
         Ok(created)
     }
@@ -195,12 +179,7 @@ mod tests {
         assert!(!elsewhere.is_of_this_boot);
         let fates = |state: &InboxState| [3, 4, 5, 6, 8, 9, 10].map(|n| state.fate(n));
         use InputFate::{Doubtful, NeverBegun, Settled};
-        assert_eq!(
-            fates(&state),
-            [
-                Settled, Doubtful, NeverBegun, Settled, Doubtful, NeverBegun, NeverBegun
-            ]
-        );
+        assert_eq!(fates(&state), [Settled, Doubtful, NeverBegun, Settled, Doubtful, NeverBegun, NeverBegun]);
         assert_eq!(
             fates(&elsewhere),
             [Settled, Doubtful, Doubtful, Settled, Doubtful, Doubtful, Doubtful],

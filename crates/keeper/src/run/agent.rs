@@ -58,10 +58,7 @@ impl Agent {
     }
 
     fn take_over(child: &mut Child, spec: &ExecSpec) -> io::Result<(Self, Streams)> {
-        let pid = i32::try_from(child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .ok_or(io::ErrorKind::InvalidData)?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
         // The child is not reaped yet, so its pid means nobody else.
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         let identity = ProcessIdentity::of(pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
@@ -77,19 +74,7 @@ impl Agent {
         }
         // Only speed depends on the size.
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, OUTPUT_PIPE);
-        Ok((
-            Self {
-                identity,
-                pid,
-                pidfd,
-                status: None,
-            },
-            Streams {
-                stdin,
-                stdout,
-                stderr,
-            },
-        ))
+        Ok((Self { identity, pid, pidfd, status: None }, Streams { stdin, stdout, stderr }))
     }
 
     /// Readable when the process has ended.

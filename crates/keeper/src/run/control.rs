@@ -19,7 +19,7 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(5);
 /// matters from the status and the spool.
 const OUT_LIMIT: usize = 1 << 20;
 /// Bytes that are read from a peer before the other duties get their turn.
-const READ_LIMIT: usize = 1 << 20;
+const READ_LIMIT: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Peer {
@@ -91,9 +91,7 @@ impl Peer {
         match self.decoder.next_message() {
             Ok(message) => message,
             Err(error) => {
-                self.reject(RejectedWhy::BadFrame {
-                    what: error.to_string(),
-                });
+                self.reject(RejectedWhy::BadFrame { what: error.to_string() });
                 None
             }
         }
@@ -118,11 +116,7 @@ impl ControlSocket {
     pub(super) fn bind() -> io::Result<Self> {
         let listener = UnixListener::bind(names::SOCKET)?;
         listener.set_nonblocking(true)?;
-        Ok(Self {
-            listener,
-            pending: Vec::new(),
-            host: None,
-        })
+        Ok(Self { listener, pending: Vec::new(), host: None })
     }
 
     pub(super) fn listener_fd(&self) -> BorrowedFd<'_> {
@@ -139,13 +133,8 @@ impl ControlSocket {
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            let mut peer = Peer {
-                stream,
-                decoder: Decoder::default(),
-                out: Vec::new(),
-                since: now,
-                has_failed: false,
-            };
+            let mut peer =
+                Peer { stream, decoder: Decoder::default(), out: Vec::new(), since: now, has_failed: false };
             match refusal(&peer.stream, own_pid) {
                 Some(why) => peer.reject(why),
                 None => self.pending.push(peer),

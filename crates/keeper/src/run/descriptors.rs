@@ -1,8 +1,5 @@
 //! Descriptors at the birth of a keeper: nothing is inherited but what was handed over on purpose.
-#![expect(
-    unsafe_code,
-    reason = "closing a descriptor that some ancestor leaked has no owner to be dropped"
-)]
+#![expect(unsafe_code, reason = "closing a descriptor that some ancestor leaked has no owner to be dropped")]
 
 use std::fs::File;
 use std::io;
@@ -43,8 +40,5 @@ pub(super) fn take_handed_over() -> io::Result<HandedOver> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
-    Ok(HandedOver {
-        launch_channel,
-        lock: File::from(lock),
-    })
+    Ok(HandedOver { launch_channel, lock: File::from(lock) })
 }

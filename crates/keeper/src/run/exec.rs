@@ -77,10 +77,7 @@ pub(super) fn exec() -> ExitCode {
     let Ok(spec) = ExecSpec::read() else {
         return ExitCode::from(EXIT_ORPHANED);
     };
-    let folder = KeeperFolder {
-        path: PathBuf::from("."),
-        token: String::new(),
-    };
+    let folder = KeeperFolder { path: PathBuf::from("."), token: String::new() };
     // Before anything else: from here on the keeper's death is this process's death.
     if set_parent_process_death_signal(Some(Signal::KILL)).is_err() || !is_child_of(spec.keeper_pid) {
         return ExitCode::from(EXIT_ORPHANED);
@@ -94,17 +91,11 @@ pub(super) fn exec() -> ExitCode {
         Step::Orphaned => return ExitCode::from(EXIT_ORPHANED),
         Step::Failed(failed) => failed,
     };
-    let record = SpawnFailure {
-        errno: failed.error.raw_os_error().unwrap_or(0),
-        what: failed.what.to_owned(),
-    };
+    let record =
+        SpawnFailure { errno: failed.error.raw_os_error().unwrap_or(0), what: failed.what.to_owned() };
     let written = rustix::process::fchdir(&home)
         .map_err(io::Error::from)
-        .and_then(|()| {
-            folder
-                .write_json(names::SPAWN_FAILED, &record)
-                .map_err(io::Error::other)
-        });
+        .and_then(|()| folder.write_json(names::SPAWN_FAILED, &record).map_err(io::Error::other));
     drop(written);
     ExitCode::from(EXIT_SPAWN_FAILED)
 }
@@ -124,15 +115,9 @@ fn become_agent(spec: &ExecSpec, folder: &KeeperFolder) -> Step {
         return Step::Orphaned;
     }
     if let Err(error) = std::env::set_current_dir(&spec.cwd) {
-        return Step::Failed(Failure {
-            what: "enter the working folder",
-            error,
-        });
+        return Step::Failed(Failure { what: "enter the working folder", error });
     }
-    Step::Failed(Failure {
-        what: "execute the agent's program",
-        error: command.exec(),
-    })
+    Step::Failed(Failure { what: "execute the agent's program", error: command.exec() })
 }
 
 fn prepare(spec: &ExecSpec, folder: &KeeperFolder) -> Result<Command, Failure> {

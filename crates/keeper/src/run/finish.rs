@@ -55,12 +55,7 @@ impl Keeper {
         let control = Control::Exit { record: exit.clone() };
         push_control(&mut self.spool, RecordKind::Exit, exit.at_ms, number, &control);
         let give_up_at = now + Duration::from_millis(self.spec.linger_ms);
-        self.phase = Phase::Leaving(Leaving {
-            exit,
-            give_up_at,
-            next_try: now,
-            announced_at: None,
-        });
+        self.phase = Phase::Leaving(Leaving { exit, give_up_at, next_try: now, announced_at: None });
         self.flush_spool(now);
     }
 
@@ -72,32 +67,18 @@ impl Keeper {
         };
         let is_cut = channel.read_fd().is_some_and(|fd| {
             let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-            let is_ready = poll(
-                &mut fds,
-                Some(&Timespec {
-                    tv_sec: 0,
-                    tv_nsec: 0,
-                }),
-            )
-            .is_ok_and(|count| count > 0);
+            let is_ready =
+                poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0);
             is_ready && fds.iter().any(|fd| fd.revents().contains(PollFlags::IN))
         });
         let has_socket = matches!(channel, Channel::Ws(_)) && channel.read_fd().is_some();
         channel.end_output(&mut self.spool, at_ms);
         let number = channel.number();
         if has_socket {
-            let control = Control::Disconnected {
-                reason: DisconnectReason::AgentExited,
-            };
+            let control = Control::Disconnected { reason: DisconnectReason::AgentExited };
             push_control(&mut self.spool, RecordKind::Disconnected, at_ms, number, &control);
         }
-        push_control(
-            &mut self.spool,
-            RecordKind::EndOfOutput,
-            at_ms,
-            number,
-            &Control::EndOfOutput,
-        );
+        push_control(&mut self.spool, RecordKind::EndOfOutput, at_ms, number, &Control::EndOfOutput);
         is_cut
     }
 
@@ -170,10 +151,7 @@ impl Keeper {
         // found, and nothing follows from that.)
         let is_unnamed =
             self.folder.at(names::LOCK).exists() && matches!(self.folder.agent_identity(), Ok(None));
-        is_unnamed.then(|| ExitCause::SpawnFailed {
-            errno: 0,
-            what: "become the agent".to_owned(),
-        })
+        is_unnamed.then(|| ExitCause::SpawnFailed { errno: 0, what: "become the agent".to_owned() })
     }
 
     /// Announces the end once it stands in the spool and in its own file.
@@ -195,10 +173,7 @@ impl Keeper {
             // Nobody can read it there.
             Err(_) if is_deleted => leaving.announced_at = Some(now),
             Err(error) => {
-                log(&format!(
-                    "the exit record cannot be written: {}",
-                    describe(&error)
-                ));
+                log(&format!("the exit record cannot be written: {}", describe(&error)));
                 return;
             }
         }

@@ -29,12 +29,7 @@ impl Keeper {
     pub(super) fn greet_peers(&mut self, now: Instant) {
         let mut buffer = vec![0; 4096];
         for (mut peer, message) in self.control.take_first_messages(now, &mut buffer) {
-            let ToKeeper::Hello {
-                host_id,
-                process_fence,
-                ..
-            } = message
-            else {
+            let ToKeeper::Hello { host_id, process_fence, .. } = message else {
                 peer.reject(RejectedWhy::NoHello);
                 continue;
             };
@@ -55,10 +50,7 @@ impl Keeper {
             self.manifest.process_fence = process_fence;
             // On a full disk the older manifest stays; this process still knows the newer fence.
             if let Err(error) = self.folder.write_json(names::MANIFEST, &self.manifest) {
-                log(&format!(
-                    "the manifest cannot be written: {}",
-                    super::describe(&error)
-                ));
+                log(&format!("the manifest cannot be written: {}", super::describe(&error)));
             }
         }
         if let Some(mut replaced) = self.control.host.replace(peer) {
@@ -90,24 +82,10 @@ impl Keeper {
 
     fn obey(&mut self, message: ToKeeper, now: Instant) {
         match message {
-            ToKeeper::Input {
-                n,
-                connection,
-                urgent,
-                payload,
-            } => {
-                self.take_input(Offer {
-                    n,
-                    connection,
-                    urgent,
-                    payload,
-                });
+            ToKeeper::Input { n, connection, urgent, payload } => {
+                self.take_input(Offer { n, connection, urgent, payload });
             }
-            ToKeeper::Urgent {
-                id,
-                connection,
-                payload,
-            } => {
+            ToKeeper::Urgent { id, connection, payload } => {
                 if let Err(why) = self.take_urgent(id, connection, payload) {
                     self.control.tell(&ToHost::UrgentRefused { id, why });
                 }
@@ -170,17 +148,11 @@ impl Keeper {
     fn refuse_for_good(&mut self, n: u64, why: RefusedWhy) {
         if self.has_spool_fault() {
             let what = "the spool cannot be written".to_owned();
-            return self.control.tell(&ToHost::Refused {
-                n,
-                why: RefusedWhy::StateNotRecorded { what },
-            });
+            return self.control.tell(&ToHost::Refused { n, why: RefusedWhy::StateNotRecorded { what } });
         }
         if let Err(error) = self.inbox.record_only(n) {
             let what = error.to_string();
-            return self.control.tell(&ToHost::Refused {
-                n,
-                why: RefusedWhy::StateNotRecorded { what },
-            });
+            return self.control.tell(&ToHost::Refused { n, why: RefusedWhy::StateNotRecorded { what } });
         }
         self.push_refusal(n, why.clone());
         self.flush_spool(Instant::now());
@@ -191,13 +163,7 @@ impl Keeper {
     fn push_refusal(&mut self, n: u64, why: RefusedWhy) {
         let number = self.channel.as_ref().map_or(0, Channel::number);
         let control = Control::InputRefused { n, why };
-        push_control(
-            &mut self.spool,
-            RecordKind::InputRefused,
-            now_ms(),
-            number,
-            &control,
-        );
+        push_control(&mut self.spool, RecordKind::InputRefused, now_ms(), number, &control);
         self.unsettled_refusals.push(n);
     }
 
@@ -222,17 +188,11 @@ impl Keeper {
             Some(_) => {
                 if let Some(n) = self.inbox.cut_current() {
                     self.push_refusal(n, RefusedWhy::Cut);
-                    self.control.tell(&ToHost::Refused {
-                        n,
-                        why: RefusedWhy::Cut,
-                    });
+                    self.control.tell(&ToHost::Refused { n, why: RefusedWhy::Cut });
                 }
             }
             None => {
-                self.control.tell(&ToHost::UrgentRefused {
-                    id: outgoing.id,
-                    why: RefusedWhy::Cut,
-                });
+                self.control.tell(&ToHost::UrgentRefused { id: outgoing.id, why: RefusedWhy::Cut });
             }
         }
     }
@@ -282,12 +242,7 @@ impl Keeper {
             Ok(Some(next)) => {
                 self.inbox_retry_at = None;
                 let bytes = channel.encode(next.payload);
-                self.outgoing = Some(Outgoing {
-                    n: next.n,
-                    id: next.id,
-                    bytes,
-                    written: 0,
-                });
+                self.outgoing = Some(Outgoing { n: next.n, id: next.id, bytes, written: 0 });
                 Ok(true)
             }
             Ok(None) => Ok(false),
@@ -320,9 +275,7 @@ impl Keeper {
     fn lose_input(&mut self, error: &io::Error) {
         let reason = match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => DisconnectReason::Dropped,
-            _ => DisconnectReason::Io {
-                what: error.to_string(),
-            },
+            _ => DisconnectReason::Io { what: error.to_string() },
         };
         match &mut self.channel {
             Some(Channel::Stdio(channel)) => {
@@ -342,11 +295,7 @@ impl Keeper {
 
 fn write_on(channel: Option<&mut Channel>, outgoing: &mut Outgoing) -> io::Result<()> {
     let channel = channel.ok_or(io::ErrorKind::NotConnected)?;
-    while let Some(rest) = outgoing
-        .bytes
-        .get(outgoing.written..)
-        .filter(|rest| !rest.is_empty())
-    {
+    while let Some(rest) = outgoing.bytes.get(outgoing.written..).filter(|rest| !rest.is_empty()) {
         outgoing.written += channel.write(rest)?;
     }
     Ok(())

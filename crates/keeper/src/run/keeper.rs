@@ -102,6 +102,7 @@ pub(super) enum Phase {
     Running,
     /// The agent is gone; its last words are taken.
     Draining {
+        began: Instant,
         since: Instant,
         last_progress: Instant,
     },
@@ -165,13 +166,7 @@ impl Keeper {
         keeper.spec.argv = Vec::new();
         if let Some(Channel::Stdio(_)) = &keeper.channel {
             let number = super::stdio::CONNECTION;
-            push_control(
-                &mut keeper.spool,
-                RecordKind::Connected,
-                now_ms(),
-                number,
-                &Control::Connected,
-            );
+            push_control(&mut keeper.spool, RecordKind::Connected, now_ms(), number, &Control::Connected);
         }
         keeper
     }
@@ -221,20 +216,13 @@ impl Keeper {
     /// Waits until something is ready or due.
     fn wait(&self, now: Instant) -> Vec<Source> {
         let mut sources = vec![Source::Listener];
-        let mut fds = vec![PollFd::from_borrowed_fd(
-            self.control.listener_fd(),
-            PollFlags::IN,
-        )];
+        let mut fds = vec![PollFd::from_borrowed_fd(self.control.listener_fd(), PollFlags::IN)];
         let mut watch = |source, fd, flags| {
             sources.push(source);
             fds.push(PollFd::from_borrowed_fd(fd, flags));
         };
         if let Some(host) = &self.control.host {
-            let flags = if host.has_out() {
-                PollFlags::IN | PollFlags::OUT
-            } else {
-                PollFlags::IN
-            };
+            let flags = if host.has_out() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             watch(Source::Host, host.fd(), flags);
         }
         for peer in self.control.pending() {
@@ -257,21 +245,14 @@ impl Keeper {
             }
         }
         let wait = self.next_due().saturating_duration_since(now);
-        let timeout = Timespec {
-            tv_sec: wait.as_secs().cast_signed(),
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        };
+        let timeout =
+            Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: i64::from(wait.subsec_nanos()) };
         if poll(&mut fds, Some(&timeout)).is_err() {
             // Interrupted, or out of kernel memory for an instant: nothing is known to be ready.
             return Vec::new();
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        sources
-            .into_iter()
-            .zip(&fds)
-            .filter(|(_, fd)| is_ready(fd))
-            .map(|(source, _)| source)
-            .collect()
+        sources.into_iter().zip(&fds).filter(|(_, fd)| is_ready(fd)).map(|(source, _)| source).collect()
     }
 
     fn next_due(&self) -> Instant {
@@ -284,16 +265,12 @@ impl Keeper {
         consider(self.channel.as_ref().and_then(Channel::wake_at));
         consider(self.spool_fault.as_ref().map(|fault| fault.retry_at));
         consider(self.inbox_retry_at);
-        if let Some(ending) = self
-            .ending
-            .as_ref()
-            .filter(|_| matches!(self.phase, Phase::Running))
-        {
+        if let Some(ending) = self.ending.as_ref().filter(|_| matches!(self.phase, Phase::Running)) {
             consider(Some(ending.ladder.due()));
         }
         match &self.phase {
             Phase::Running => {}
-            Phase::Draining { since, last_progress } => {
+            Phase::Draining { since, last_progress, .. } => {
                 consider(Some((*since + DRAIN_MAX).min(*last_progress + DRAIN_IDLE)));
             }
             Phase::Leaving(leaving) => consider(Some(leaving.due())),
@@ -409,11 +386,7 @@ impl Keeper {
 
     /// Puts pending records on disk. While that is impossible the agent is not read, and nothing is lost.
     pub(super) fn flush_spool(&mut self, now: Instant) {
-        if self
-            .spool_fault
-            .as_ref()
-            .is_some_and(|fault| now < fault.retry_at)
-        {
+        if self.spool_fault.as_ref().is_some_and(|fault| now < fault.retry_at) {
             return;
         }
         let had_pending = self.spool.has_pending();
@@ -433,10 +406,7 @@ impl Keeper {
             Err(error) => {
                 let is_new = self.spool_fault.is_none();
                 let what = error.to_string();
-                self.spool_fault = Some(Fault {
-                    what: what.clone(),
-                    retry_at: now + DISK_RETRY,
-                });
+                self.spool_fault = Some(Fault { what: what.clone(), retry_at: now + DISK_RETRY });
                 if is_new {
                     log(&format!("records cannot be put on disk: {what}"));
                     self.tell_status();
@@ -477,13 +447,7 @@ impl Keeper {
     pub(super) fn record_disconnected(&mut self, reason: DisconnectReason) {
         let number = self.channel.as_ref().map_or(0, Channel::number);
         let control = Control::Disconnected { reason };
-        push_control(
-            &mut self.spool,
-            RecordKind::Disconnected,
-            now_ms(),
-            number,
-            &control,
-        );
+        push_control(&mut self.spool, RecordKind::Disconnected, now_ms(), number, &control);
         self.drop_outgoing();
         self.refuse_waiting(&RefusedWhy::ConnectionEnded);
         self.flush_spool(Instant::now());
@@ -501,10 +465,7 @@ impl Keeper {
         match &mut self.ending {
             None => {
                 log(&format!("ending the agent: {cause:?}"));
-                self.ending = Some(Ending {
-                    cause,
-                    ladder: Ladder::new(&self.spec.ladder, now),
-                });
+                self.ending = Some(Ending { cause, ladder: Ladder::new(&self.spec.ladder, now) });
                 self.tell_status();
             }
             Some(ending) if is_kill => ending.cause = cause,
@@ -519,11 +480,7 @@ impl Keeper {
         if self.has_agent_ended() || !matches!(self.phase, Phase::Running) {
             return;
         }
-        let Some(action) = self
-            .ending
-            .as_mut()
-            .and_then(|ending| ending.ladder.take_due(now))
-        else {
+        let Some(action) = self.ending.as_mut().and_then(|ending| ending.ladder.take_due(now)) else {
             return;
         };
         match action {
@@ -565,18 +522,17 @@ impl Keeper {
     /// From the agent's exit to the exit record.
     fn check_end(&mut self, now: Instant) {
         if matches!(self.phase, Phase::Running) && self.has_agent_ended() {
-            self.phase = Phase::Draining {
-                since: now,
-                last_progress: now,
-            };
+            self.phase = Phase::Draining { began: now, since: now, last_progress: now };
         }
-        let Phase::Draining { since, last_progress } = self.phase else {
-            return;
-        };
-        let has_output = self
-            .channel
-            .as_ref()
-            .is_some_and(|channel| channel.read_fd().is_some());
+        let linger = Duration::from_millis(self.spec.linger_ms);
+        let has_fault = self.spool_fault.is_some();
+        let Phase::Draining { began, since, last_progress } = &mut self.phase else { return };
+        if has_fault && now - *began < linger {
+            // What the agent said waits in its pipe until the disk takes it; the grace begins anew then.
+            (*since, *last_progress) = (now, now);
+        }
+        let (since, last_progress) = (*since, *last_progress);
+        let has_output = self.channel.as_ref().is_some_and(|channel| channel.read_fd().is_some());
         let has_log = self.logged.iter().any(Option::is_some);
         let is_over = !has_output && !has_log;
         if is_over || now - last_progress >= DRAIN_IDLE || now - since >= DRAIN_MAX {

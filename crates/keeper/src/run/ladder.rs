@@ -20,17 +20,10 @@ impl Ladder {
     pub(super) fn new(spec: &[LadderStep], now: Instant) -> Self {
         let mut steps = spec.to_vec();
         steps.push(LadderStep {
-            action: LadderAction::Signal {
-                name: SignalName::Kill,
-                to: SignalTarget::Group,
-            },
+            action: LadderAction::Signal { name: SignalName::Kill, to: SignalTarget::Group },
             deadline_ms: u64::try_from(KILL_AGAIN.as_millis()).unwrap_or(u64::MAX),
         });
-        Self {
-            steps,
-            taken: None,
-            due: now,
-        }
+        Self { steps, taken: None, due: now }
     }
 
     /// Goes straight to the final KILL.
@@ -68,28 +61,16 @@ impl Ladder {
 mod tests {
     use super::*;
 
-    const KILL: LadderAction = LadderAction::Signal {
-        name: SignalName::Kill,
-        to: SignalTarget::Group,
-    };
+    const KILL: LadderAction = LadderAction::Signal { name: SignalName::Kill, to: SignalTarget::Group };
 
     #[test]
     fn steps_follow_at_their_deadlines_and_kill_is_always_last() {
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
-        let term = LadderAction::Signal {
-            name: SignalName::Term,
-            to: SignalTarget::Leader,
-        };
+        let term = LadderAction::Signal { name: SignalName::Term, to: SignalTarget::Leader };
         let spec = [
-            LadderStep {
-                action: LadderAction::EndInput,
-                deadline_ms: 100,
-            },
-            LadderStep {
-                action: term.clone(),
-                deadline_ms: 50,
-            },
+            LadderStep { action: LadderAction::EndInput, deadline_ms: 100 },
+            LadderStep { action: term.clone(), deadline_ms: 50 },
         ];
         let mut ladder = Ladder::new(&spec, start);
         assert_eq!(ladder.taken(), None);
@@ -97,25 +78,16 @@ mod tests {
         assert_eq!(ladder.take_due(after(99)), None);
         assert_eq!(ladder.take_due(after(100)), Some(term));
         assert_eq!(ladder.take_due(after(149)), None);
-        assert_eq!(
-            (ladder.take_due(after(150)), ladder.taken()),
-            (Some(KILL), Some(2))
-        );
+        assert_eq!((ladder.take_due(after(150)), ladder.taken()), (Some(KILL), Some(2)));
         assert_eq!(ladder.take_due(after(151)), None);
-        assert_eq!(
-            (ladder.take_due(after(6000)), ladder.taken()),
-            (Some(KILL), Some(2))
-        );
+        assert_eq!((ladder.take_due(after(6000)), ladder.taken()), (Some(KILL), Some(2)));
     }
 
     #[test]
     fn an_empty_spec_and_an_order_to_kill_go_to_kill_at_once() {
         let start = Instant::now();
         assert_eq!(Ladder::new(&[], start).take_due(start), Some(KILL));
-        let patient = [LadderStep {
-            action: LadderAction::EndInput,
-            deadline_ms: 1_000_000,
-        }];
+        let patient = [LadderStep { action: LadderAction::EndInput, deadline_ms: 1_000_000 }];
         let mut ladder = Ladder::new(&patient, start);
         assert_eq!(ladder.take_due(start), Some(LadderAction::EndInput));
         ladder.skip_to_kill(start);

@@ -25,11 +25,7 @@ pub(super) struct LineSplitter {
 
 impl LineSplitter {
     pub(super) fn new(limit: u64) -> Self {
-        Self {
-            limit,
-            line: Vec::new(),
-            line_len: 0,
-        }
+        Self { limit, line: Vec::new(), line_len: 0 }
     }
 
     /// Takes bytes and reports every line that they complete. A line that arrives in one piece is not copied.
@@ -56,10 +52,7 @@ impl LineSplitter {
         if self.line_len <= self.limit {
             report(Piece::Line(&self.line));
         } else {
-            report(Piece::Oversize {
-                length: self.line_len,
-                head: &self.line,
-            });
+            report(Piece::Oversize { length: self.line_len, head: &self.line });
         }
         self.line.clear();
         self.line.shrink_to(IDLE_LINE);
@@ -132,17 +125,10 @@ mod tests {
         for piece in [1, 5000, stream.len()] {
             let mut splitter = LineSplitter::new(10_000);
             let seen = split(&mut splitter, &stream, piece);
-            assert_eq!(
-                seen,
-                [(20_000, vec![b'l'; OVERSIZE_HEAD]), (5, b"short".to_vec())],
-                "piece {piece}"
-            );
+            assert_eq!(seen, [(20_000, vec![b'l'; OVERSIZE_HEAD]), (5, b"short".to_vec())], "piece {piece}");
             assert_eq!(splitter.take_rest(), None);
         }
         let exact = [&vec![b'e'; 10_000][..], b"\n"].concat();
-        assert_eq!(
-            split(&mut LineSplitter::new(10_000), &exact, 999),
-            [(10_000, vec![b'e'; 10_000])]
-        );
+        assert_eq!(split(&mut LineSplitter::new(10_000), &exact, 999), [(10_000, vec![b'e'; 10_000])]);
     }
 }

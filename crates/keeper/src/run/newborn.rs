@@ -74,10 +74,7 @@ pub(super) fn be_born() -> Result<Keeper, NewbornError> {
     // Orphans of the agent become this process's children instead of init's, and so stay findable.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|errno| failed("become a subreaper")(errno.into()))?;
-    let folder = KeeperFolder {
-        path: PathBuf::from("."),
-        token: spec.token.clone(),
-    };
+    let folder = KeeperFolder { path: PathBuf::from("."), token: spec.token.clone() };
     let directory = File::open(".").map_err(failed("hold the folder open"))?;
     let own = ProcessIdentity::of_self().map_err(NewbornError::Identity)?;
     let cgroup = spec.cgroup_parent.as_deref().and_then(|parent| {
@@ -107,9 +104,7 @@ pub(super) fn be_born() -> Result<Keeper, NewbornError> {
     let spool =
         SpoolWriter::create(Path::new(names::SPOOL), spec.segment_size).map_err(failed("begin the spool"))?;
     let inbox = Inbox::create(Path::new(names::INBOX)).map_err(failed("begin the inbox"))?;
-    folder
-        .write_json(names::MANIFEST, &manifest)
-        .map_err(NewbornError::Manifest)?;
+    folder.write_json(names::MANIFEST, &manifest).map_err(NewbornError::Manifest)?;
     let control = ControlSocket::bind().map_err(failed("bind the control socket"))?;
     // A host that is gone already needs no answer.
     let _ = launch_channel.write_all(&[READY]);
@@ -121,11 +116,9 @@ pub(super) fn be_born() -> Result<Keeper, NewbornError> {
         Ok((agent, streams)) => {
             logged.push(File::from(OwnedFd::from(streams.stderr)));
             let channel = match &spec.transport {
-                Transport::Stdio => Channel::Stdio(StdioChannel::new(
-                    streams.stdin,
-                    streams.stdout,
-                    spec.record_limit,
-                )),
+                Transport::Stdio => {
+                    Channel::Stdio(StdioChannel::new(streams.stdin, streams.stdout, spec.record_limit))
+                }
                 // Standard output of a socket agent is chatter; it goes the way of its standard error.
                 Transport::WsUnix { socket } => {
                     logged.push(File::from(OwnedFd::from(streams.stdout)));
@@ -136,14 +129,7 @@ pub(super) fn be_born() -> Result<Keeper, NewbornError> {
         }
         Err(error) => {
             let what = "start a process".to_owned();
-            (
-                None,
-                None,
-                Some(ExitCause::SpawnFailed {
-                    errno: error.raw_os_error().unwrap_or(0),
-                    what,
-                }),
-            )
+            (None, None, Some(ExitCause::SpawnFailed { errno: error.raw_os_error().unwrap_or(0), what }))
         }
     };
     let parts = KeeperParts {
@@ -169,18 +155,12 @@ fn check_in_folder(lock: &File) -> Result<(), NewbornError> {
     let held = lock.metadata().map_err(failed("look at the lock"))?;
     let named = std::fs::symlink_metadata(names::LOCK).map_err(failed("look for the lock"))?;
     let is_same = (held.dev(), held.ino()) == (named.dev(), named.ino());
-    if is_same {
-        Ok(())
-    } else {
-        Err(NewbornError::NotInFolder)
-    }
+    if is_same { Ok(()) } else { Err(NewbornError::NotInFolder) }
 }
 
 fn read_spec(channel: &mut UnixStream) -> Result<LaunchSpec, NewbornError> {
     let mut length = [0; 4];
-    channel
-        .read_exact(&mut length)
-        .map_err(|_| NewbornError::NoSpec)?;
+    channel.read_exact(&mut length).map_err(|_| NewbornError::NoSpec)?;
     let length = u32::from_le_bytes(length) as usize;
     if length > SPEC_LIMIT {
         return Err(NewbornError::SpecTooLong);
@@ -205,19 +185,10 @@ fn agent_socket_address(spec: &LaunchSpec, own_pid: i32) -> io::Result<Option<St
 
 fn exec_spec(spec: &LaunchSpec, own_pid: i32, socket: Option<&str>, cgroup: Option<&Cgroup>) -> ExecSpec {
     let argv = match socket {
-        Some(socket) => spec
-            .argv
-            .iter()
-            .map(|part| part.replace(SOCKET_PLACEHOLDER, socket))
-            .collect(),
+        Some(socket) => spec.argv.iter().map(|part| part.replace(SOCKET_PLACEHOLDER, socket)).collect(),
         None => spec.argv.clone(),
     };
-    let mut env: Vec<_> = spec
-        .env
-        .iter()
-        .filter(|(name, _)| name != TOKEN_VARIABLE)
-        .cloned()
-        .collect();
+    let mut env: Vec<_> = spec.env.iter().filter(|(name, _)| name != TOKEN_VARIABLE).cloned().collect();
     env.push((TOKEN_VARIABLE.to_owned(), spec.token.clone()));
     ExecSpec {
         keeper_pid: own_pid,

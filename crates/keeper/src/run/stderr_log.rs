@@ -18,10 +18,7 @@ pub(super) struct StderrLog {
 
 impl StderrLog {
     pub(super) fn new() -> Self {
-        Self {
-            file: None,
-            length: 0,
-        }
+        Self { file: None, length: 0 }
     }
 
     /// Appends to the log in the current folder. What cannot be written (a full disk) is dropped: an agent must not
@@ -33,16 +30,9 @@ impl StderrLog {
             let _ = std::fs::rename(folder.join(STDERR), folder.join(STDERR_OLD));
         }
         if self.file.is_none() {
-            let opened = OpenOptions::new()
-                .append(true)
-                .create(true)
-                .mode(0o600)
-                .open(folder.join(STDERR))
-                .ok();
-            self.length = opened
-                .as_ref()
-                .and_then(|file| file.metadata().ok())
-                .map_or(0, |meta| meta.len());
+            let opened =
+                OpenOptions::new().append(true).create(true).mode(0o600).open(folder.join(STDERR)).ok();
+            self.length = opened.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len());
             self.file = opened;
         }
         if let Some(file) = &mut self.file
@@ -90,11 +80,7 @@ mod tests {
             log.append(folder.path(), b"\n");
         }
         log.append(folder.path(), b"last words");
-        let size = |name| {
-            std::fs::metadata(folder.path().join(name))
-                .map(|meta| meta.len())
-                .unwrap_or(0)
-        };
+        let size = |name| std::fs::metadata(folder.path().join(name)).map(|meta| meta.len()).unwrap_or(0);
         assert!(size(STDERR_OLD) > 0);
         assert!(size(STDERR) + size(STDERR_OLD) <= 2 * (ROTATE_AT + 1024));
         let tail = tail(folder.path());

@@ -21,11 +21,7 @@ pub(super) struct StdioChannel {
 
 impl StdioChannel {
     pub(super) fn new(stdin: ChildStdin, stdout: ChildStdout, record_limit: u64) -> Self {
-        Self {
-            stdin: Some(stdin),
-            stdout: Some(stdout),
-            splitter: LineSplitter::new(record_limit),
-        }
+        Self { stdin: Some(stdin), stdout: Some(stdout), splitter: LineSplitter::new(record_limit) }
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -64,8 +60,7 @@ impl StdioChannel {
                 Ok(count) => {
                     taken += count;
                     let part = buffer.get(..count).unwrap_or_default();
-                    self.splitter
-                        .feed(part, &mut |piece| push_piece(spool, at_ms, piece));
+                    self.splitter.feed(part, &mut |piece| push_piece(spool, at_ms, piece));
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -88,13 +83,7 @@ impl StdioChannel {
         self.stdout = None;
         if let Some((length, head)) = self.splitter.take_rest() {
             let head = String::from_utf8_lossy(&head).into_owned();
-            push_control(
-                spool,
-                RecordKind::Fragment,
-                at_ms,
-                CONNECTION,
-                &Control::Fragment { length, head },
-            );
+            push_control(spool, RecordKind::Fragment, at_ms, CONNECTION, &Control::Fragment { length, head });
         }
     }
 }
@@ -103,18 +92,9 @@ fn push_piece(spool: &mut SpoolWriter, at_ms: i64, piece: Piece<'_>) {
     let (length, head) = match piece {
         Piece::Line(line) if spool.push(RecordKind::Message, at_ms, CONNECTION, line) => return,
         // A record limit above what can be framed.
-        Piece::Line(line) => (
-            line.len() as u64,
-            line.get(..crate::record::OVERSIZE_HEAD).unwrap_or(line),
-        ),
+        Piece::Line(line) => (line.len() as u64, line.get(..crate::record::OVERSIZE_HEAD).unwrap_or(line)),
         Piece::Oversize { length, head } => (length, head),
     };
     let head = String::from_utf8_lossy(head).into_owned();
-    push_control(
-        spool,
-        RecordKind::Oversize,
-        at_ms,
-        CONNECTION,
-        &Control::Oversize { length, head },
-    );
+    push_control(spool, RecordKind::Oversize, at_ms, CONNECTION, &Control::Oversize { length, head });
 }

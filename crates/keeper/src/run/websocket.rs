@@ -30,17 +30,8 @@ pub(super) struct WsChannel {
 #[derive(Debug)]
 enum State {
     Idle,
-    Waiting {
-        until: Instant,
-        next_try: Instant,
-        last_error: String,
-    },
-    Handshaking {
-        stream: UnixStream,
-        handshake: Handshake,
-        request: Vec<u8>,
-        until: Instant,
-    },
+    Waiting { until: Instant, next_try: Instant, last_error: String },
+    Handshaking { stream: UnixStream, handshake: Handshake, request: Vec<u8>, until: Instant },
     Open(Box<Open>),
 }
 
@@ -56,12 +47,7 @@ struct Open {
 
 impl WsChannel {
     pub(super) fn new(place: SocketPlace, record_limit: u64) -> Self {
-        Self {
-            place,
-            record_limit,
-            state: State::Idle,
-            last_number: 0,
-        }
+        Self { place, record_limit, state: State::Idle, last_number: 0 }
     }
 
     /// Begins to make the next connection unless there is one or one is being made.
@@ -69,11 +55,7 @@ impl WsChannel {
         if matches!(self.state, State::Idle) {
             self.last_number += 1;
             let until = now + Duration::from_millis(self.place.connect_deadline_ms);
-            self.state = State::Waiting {
-                until,
-                next_try: now,
-                last_error: "not tried yet".to_owned(),
-            };
+            self.state = State::Waiting { until, next_try: now, last_error: "not tried yet".to_owned() };
         }
     }
 
@@ -120,11 +102,7 @@ impl WsChannel {
     /// Works on a connection that is being made. An answer ends the attempt.
     pub(super) fn advance(&mut self, now: Instant) -> Option<DisconnectReason> {
         match &mut self.state {
-            State::Waiting {
-                until,
-                next_try,
-                last_error,
-            } => {
+            State::Waiting { until, next_try, last_error } => {
                 if now >= *until {
                     let what = std::mem::take(last_error);
                     self.state = State::Idle;
@@ -140,20 +118,11 @@ impl WsChannel {
                         if rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::NONBLOCK)
                             .is_err()
                         {
-                            nonce = super::now_ms()
-                                .to_le_bytes()
-                                .repeat(2)
-                                .try_into()
-                                .unwrap_or(nonce);
+                            nonce = super::now_ms().to_le_bytes().repeat(2).try_into().unwrap_or(nonce);
                         }
                         let handshake = Handshake::new(nonce);
                         let request = handshake.request();
-                        self.state = State::Handshaking {
-                            stream,
-                            handshake,
-                            request,
-                            until: *until,
-                        };
+                        self.state = State::Handshaking { stream, handshake, request, until: *until };
                     }
                     Err(error) => {
                         *last_error = error.to_string();
@@ -163,12 +132,7 @@ impl WsChannel {
                 }
                 self.advance(now)
             }
-            State::Handshaking {
-                stream,
-                request,
-                until,
-                ..
-            } => {
+            State::Handshaking { stream, request, until, .. } => {
                 if now >= *until {
                     self.state = State::Idle;
                     let what = "the upgrade was not answered".to_owned();
@@ -178,9 +142,7 @@ impl WsChannel {
                 if !request.is_empty() {
                     if let Err(error) = stream.write_all(request) {
                         self.state = State::Idle;
-                        return Some(DisconnectReason::Io {
-                            what: error.to_string(),
-                        });
+                        return Some(DisconnectReason::Io { what: error.to_string() });
                     }
                     request.clear();
                 }
@@ -213,11 +175,7 @@ impl WsChannel {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                     outcome.disconnected = Some(DisconnectReason::Dropped);
                 }
-                Err(error) => {
-                    outcome.disconnected = Some(DisconnectReason::Io {
-                        what: error.to_string(),
-                    })
-                }
+                Err(error) => outcome.disconnected = Some(DisconnectReason::Io { what: error.to_string() }),
             }
         }
         outcome.progress = taken > 0;
@@ -235,9 +193,7 @@ impl WsChannel {
                 Ok(HandshakeProgress::NeedsMore) => return,
                 Ok(HandshakeProgress::Done { rest: behind }) => rest = behind,
                 Err(error) => {
-                    outcome.disconnected = Some(DisconnectReason::Protocol {
-                        what: error.to_string(),
-                    });
+                    outcome.disconnected = Some(DisconnectReason::Protocol { what: error.to_string() });
                     return;
                 }
             }
@@ -252,26 +208,14 @@ impl WsChannel {
                 control_out: Vec::new(),
                 input_closed: false,
             }));
-            push_control(
-                spool,
-                RecordKind::Connected,
-                at_ms,
-                self.last_number,
-                &Control::Connected,
-            );
+            push_control(spool, RecordKind::Connected, at_ms, self.last_number, &Control::Connected);
             outcome.connected = true;
         }
         let State::Open(open) = &mut self.state else {
             return;
         };
         let number = self.last_number;
-        let Open {
-            stream,
-            decoder,
-            encoder,
-            control_out,
-            ..
-        } = &mut **open;
+        let Open { stream, decoder, encoder, control_out, .. } = &mut **open;
         let mut closed = None;
         let decoded = decoder.feed(bytes, &mut |event| match event {
             Event::Message(payload) => {
@@ -286,9 +230,7 @@ impl WsChannel {
             Event::Close { code, text } => closed = Some(DisconnectReason::Closed { code, text }),
         });
         if let Err(error) = decoded {
-            outcome.disconnected = Some(DisconnectReason::Protocol {
-                what: error.to_string(),
-            });
+            outcome.disconnected = Some(DisconnectReason::Protocol { what: error.to_string() });
         } else if closed.is_some() {
             // The answering close frame is a courtesy that nobody waits for.
             encoder.close(control_out, close_code::NORMAL);
@@ -359,9 +301,7 @@ impl WsChannel {
             && !open.input_closed
         {
             open.input_closed = true;
-            let Open {
-                encoder, control_out, ..
-            } = &mut **open;
+            let Open { encoder, control_out, .. } = &mut **open;
             encoder.close(control_out, close_code::GOING_AWAY);
         }
     }
@@ -369,13 +309,7 @@ impl WsChannel {
 
 fn push_oversize(spool: &mut SpoolWriter, at_ms: i64, number: u32, length: u64, head: &[u8]) {
     let head = String::from_utf8_lossy(head).into_owned();
-    push_control(
-        spool,
-        RecordKind::Oversize,
-        at_ms,
-        number,
-        &Control::Oversize { length, head },
-    );
+    push_control(spool, RecordKind::Oversize, at_ms, number, &Control::Oversize { length, head });
 }
 
 /// One attempt that never waits. The keeper's working folder is its own, so the bare name is the address.

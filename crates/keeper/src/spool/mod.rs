@@ -103,13 +103,7 @@ mod tests {
         writer.flush().expect("flush");
         let whole = writer.end();
         let mut framed = Vec::new();
-        assert!(crate::record::append_record(
-            &mut framed,
-            RecordKind::Message,
-            7,
-            1,
-            b"in two pieces"
-        ));
+        assert!(crate::record::append_record(&mut framed, RecordKind::Message, 7, 1, b"in two pieces"));
         let mut file = std::fs::OpenOptions::new()
             .append(true)
             .open(folder.path().join(segment_name(0)))
@@ -118,18 +112,11 @@ mod tests {
             file.set_len(whole).expect("back to the whole record");
             file.write_all(&framed[..cut]).expect("torn");
             let batch = reader.read(0, 1 << 16).expect("read");
-            assert_eq!(
-                (payloads(&batch), batch.next()),
-                (vec![b"whole".to_vec()], whole),
-                "cut at {cut}"
-            );
+            assert_eq!((payloads(&batch), batch.next()), (vec![b"whole".to_vec()], whole), "cut at {cut}");
             assert!(reader.read(whole, 1 << 16).expect("read").is_empty());
         }
         file.write_all(&framed[25..]).expect("the rest");
-        assert_eq!(
-            payloads(&reader.read(whole, 1 << 16).expect("read")),
-            vec![b"in two pieces".to_vec()]
-        );
+        assert_eq!(payloads(&reader.read(whole, 1 << 16).expect("read")), vec![b"in two pieces".to_vec()]);
     }
 
     #[test]
@@ -147,10 +134,7 @@ mod tests {
         bytes[at] ^= 1;
         std::fs::write(&path, bytes).expect("write");
         let batch = reader.read(0, 1 << 16).expect("the records before the damage");
-        assert_eq!(
-            (payloads(&batch), batch.next()),
-            (vec![b"first".to_vec()], second)
-        );
+        assert_eq!((payloads(&batch), batch.next()), (vec![b"first".to_vec()], second));
         match reader.read(second, 1 << 16) {
             Err(SpoolReadError::Corrupt { position }) => assert_eq!(position, second),
             other => panic!("{other:?}"),
@@ -166,16 +150,8 @@ mod tests {
         writer.flush().expect("flush");
         let path = folder.path().join(segment_name(0));
         let length = std::fs::metadata(&path).expect("meta").len();
-        std::fs::OpenOptions::new()
-            .write(true)
-            .open(path)
-            .expect("open")
-            .set_len(length - 1)
-            .expect("cut");
-        assert!(matches!(
-            reader.read(0, 1 << 16),
-            Err(SpoolReadError::Corrupt { position: 0 })
-        ));
+        std::fs::OpenOptions::new().write(true).open(path).expect("open").set_len(length - 1).expect("cut");
+        assert!(matches!(reader.read(0, 1 << 16), Err(SpoolReadError::Corrupt { position: 0 })));
     }
 
     #[test]
@@ -190,20 +166,14 @@ mod tests {
         assert_eq!(writer.start(), 0);
         writer.commit(ends[2]);
         assert_eq!(writer.start(), ends[2]);
-        assert_eq!(
-            segment_starts(folder.path()).expect("starts").first(),
-            Some(&ends[2])
-        );
+        assert_eq!(segment_starts(folder.path()).expect("starts").first(), Some(&ends[2]));
         assert!(matches!(reader.read(0, 100), Err(SpoolReadError::Gone { start }) if start == ends[2]));
-        assert_eq!(reader.read(ends[2], 1 << 16).expect("read").next(), writer.end());
+        assert_eq!(reader.read(ends[2], 1 << 16).expect("read").next(), ends[3]);
         writer.commit(ends[1]);
         assert_eq!(writer.committed(), ends[2], "a commit never goes back");
         writer.commit(u64::MAX);
         assert_eq!(writer.committed(), writer.end(), "nor beyond what exists");
-        assert!(matches!(
-            reader.read(writer.end() + 1, 100),
-            Err(SpoolReadError::Ahead { .. })
-        ));
+        assert!(matches!(reader.read(writer.end() + 1, 100), Err(SpoolReadError::Ahead { .. })));
     }
 
     #[test]

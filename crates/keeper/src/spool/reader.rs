@@ -105,10 +105,7 @@ impl Batch {
             kind: head.kind,
             at_ms: head.at_ms,
             connection: head.connection,
-            payload: self
-                .buffer
-                .get(head.begin + HEADER_LEN..head.end)
-                .unwrap_or_default(),
+            payload: self.buffer.get(head.begin + HEADER_LEN..head.end).unwrap_or_default(),
         }
     }
 
@@ -122,10 +119,7 @@ impl Batch {
 impl SpoolReader {
     /// `folder` is the keeper folder's `spool`. Nothing is opened before the first read.
     pub fn open(folder: impl Into<PathBuf>) -> Self {
-        Self {
-            folder: folder.into(),
-            open: None,
-        }
+        Self { folder: folder.into(), open: None }
     }
 
     pub fn folder(&self) -> &Path {
@@ -148,10 +142,7 @@ impl SpoolReader {
         batch: &mut Batch,
     ) -> Result<(), SpoolReadError> {
         batch.reset(from);
-        let io_error = |source| SpoolReadError::Io {
-            position: from,
-            source,
-        };
+        let io_error = |source| SpoolReadError::Io { position: from, source };
         self.seek_segment(from)?;
         // Two rounds at most: the segment's end may be the next one's beginning.
         for _ in 0..2 {
@@ -197,10 +188,7 @@ impl SpoolReader {
 
     /// Makes `self.open` the segment that holds `from`.
     fn seek_segment(&mut self, from: u64) -> Result<(), SpoolReadError> {
-        let io_error = |source| SpoolReadError::Io {
-            position: from,
-            source,
-        };
+        let io_error = |source| SpoolReadError::Io { position: from, source };
         if let Some(segment) = &self.open
             && segment.start <= from
             && segment.file.metadata().map_err(io_error)?.len() >= from - segment.start
@@ -210,11 +198,7 @@ impl SpoolReader {
         self.open = None;
         let starts = super::segment_starts(&self.folder).map_err(io_error)?;
         let Some(&first) = starts.first() else {
-            return if from == 0 {
-                Ok(())
-            } else {
-                Err(SpoolReadError::Ahead { end: 0 })
-            };
+            return if from == 0 { Ok(()) } else { Err(SpoolReadError::Ahead { end: 0 }) };
         };
         let Some(&start) = starts.iter().rev().find(|&&start| start <= from) else {
             return Err(SpoolReadError::Gone { start: first });
@@ -223,9 +207,7 @@ impl SpoolReader {
             Ok(file) => file,
             // Deleted between listing and opening: it was committed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(SpoolReadError::Gone {
-                    start: starts.get(1).copied().unwrap_or(first),
-                });
+                return Err(SpoolReadError::Gone { start: starts.get(1).copied().unwrap_or(first) });
             }
             Err(error) => return Err(io_error(error)),
         };
@@ -241,14 +223,8 @@ impl SpoolReader {
     fn check_not_deleted(&mut self, from: u64) -> Result<(), SpoolReadError> {
         use std::os::unix::fs::MetadataExt;
         let Some(segment) = &self.open else { return Ok(()) };
-        let links = segment
-            .file
-            .metadata()
-            .map_err(|source| SpoolReadError::Io {
-                position: from,
-                source,
-            })?
-            .nlink();
+        let links =
+            segment.file.metadata().map_err(|source| SpoolReadError::Io { position: from, source })?.nlink();
         if links == 0 {
             self.open = None;
             return self.seek_segment(from);
@@ -259,18 +235,12 @@ impl SpoolReader {
     /// Goes on to the segment that begins at `from`, if there is one. A torn record that another segment
     /// follows is damage: a writer begins a segment only when the one before is whole.
     fn advance(&mut self, from: u64, is_torn: bool) -> Result<bool, SpoolReadError> {
-        let io_error = |source| SpoolReadError::Io {
-            position: from,
-            source,
-        };
+        let io_error = |source| SpoolReadError::Io { position: from, source };
         let Some(current) = self.open.as_ref().map(|segment| segment.start) else {
             return Ok(false);
         };
         if is_torn {
-            let later = super::segment_starts(&self.folder)
-                .map_err(io_error)?
-                .last()
-                .copied();
+            let later = super::segment_starts(&self.folder).map_err(io_error)?.last().copied();
             if later.is_some_and(|start| start > current) && self.is_still_torn(from)? {
                 return Err(SpoolReadError::Corrupt { position: from });
             }
@@ -292,10 +262,7 @@ impl SpoolReader {
     /// Reads the torn record once more: its rest may have been appended, and the next segment begun, between the
     /// first read and the listing.
     fn is_still_torn(&self, from: u64) -> Result<bool, SpoolReadError> {
-        let io_error = |source| SpoolReadError::Io {
-            position: from,
-            source,
-        };
+        let io_error = |source| SpoolReadError::Io { position: from, source };
         let Some(segment) = &self.open else {
             return Ok(false);
         };

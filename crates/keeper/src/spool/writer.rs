@@ -52,6 +52,7 @@ impl SpoolWriter {
         self.end
     }
 
+    #[cfg(test)]
     pub(crate) fn committed(&self) -> u64 {
         self.committed
     }
@@ -63,10 +64,6 @@ impl SpoolWriter {
 
     pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
-    }
-
-    pub(crate) fn pending_len(&self) -> usize {
-        self.pending.len()
     }
 
     /// Adds a record to the burst; [`flush`](Self::flush) puts it on disk. False when it is too long to frame.
@@ -119,9 +116,5 @@ impl SpoolWriter {
 
 fn create_segment(folder: &Path, start: u64) -> io::Result<File> {
     let path = folder.join(super::segment_name(start));
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path)
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }

@@ -184,10 +184,7 @@ impl Decoder {
             if self.message_len <= self.limit {
                 report(Event::Message(&self.message));
             } else {
-                report(Event::Oversize {
-                    length: self.message_len,
-                    head: &self.message,
-                });
+                report(Event::Oversize { length: self.message_len, head: &self.message });
             }
             self.message.clear();
             self.message.shrink_to(IDLE_MESSAGE);
@@ -204,10 +201,7 @@ impl Decoder {
                     Some((code, text)) => (Some(u16::from_be_bytes(*code)), String::from_utf8_lossy(text)),
                     None => (None, String::new().into()),
                 };
-                report(Event::Close {
-                    code,
-                    text: text.into_owned(),
-                });
+                report(Event::Close { code, text: text.into_owned() });
             }
         }
     }
@@ -228,9 +222,7 @@ fn parse_header(bytes: &[u8]) -> Result<Option<FrameHeader>, ProtocolError> {
         (0..=125, _) => u64::from(second),
         (126, &[high, low]) => u64::from(u16::from_be_bytes([high, low])),
         (127, extended) if extended.len() == 8 => {
-            let length = extended
-                .iter()
-                .fold(0, |value, &byte| (value << 8) | u64::from(byte));
+            let length = extended.iter().fold(0, |value, &byte| (value << 8) | u64::from(byte));
             if length >> 63 != 0 {
                 return Err(ProtocolError::BadLength);
             }
@@ -238,9 +230,5 @@ fn parse_header(bytes: &[u8]) -> Result<Option<FrameHeader>, ProtocolError> {
         }
         _ => return Ok(None),
     };
-    Ok(Some(FrameHeader {
-        is_final: first & 0x80 != 0,
-        opcode: first & 0x0f,
-        payload_len,
-    }))
+    Ok(Some(FrameHeader { is_final: first & 0x80 != 0, opcode: first & 0x0f, payload_len }))
 }

@@ -24,11 +24,7 @@ impl Encoder {
     }
 
     pub(crate) fn pong(&mut self, out: &mut Vec<u8>, payload: &[u8]) {
-        self.frame(
-            out,
-            OPCODE_PONG,
-            payload.get(..CONTROL_PAYLOAD_MAX).unwrap_or(payload),
-        );
+        self.frame(out, OPCODE_PONG, payload.get(..CONTROL_PAYLOAD_MAX).unwrap_or(payload));
     }
 
     pub(crate) fn close(&mut self, out: &mut Vec<u8>, code: u16) {

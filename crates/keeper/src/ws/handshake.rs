@@ -39,10 +39,7 @@ pub(crate) struct Handshake {
 
 impl Handshake {
     pub(crate) fn new(nonce: [u8; 16]) -> Self {
-        Self {
-            key: base64(&nonce),
-            received: Vec::new(),
-        }
+        Self { key: base64(&nonce), received: Vec::new() }
     }
 
     pub(crate) fn request(&self) -> Vec<u8> {
@@ -81,24 +78,17 @@ impl Handshake {
         if status != 101 {
             return Err(HandshakeError::Status(status));
         }
-        let headers: Vec<(&str, &str)> = lines
-            .filter_map(|line| line.split_once(':'))
-            .map(|(name, value)| (name, value.trim()))
-            .collect();
+        let headers: Vec<(&str, &str)> =
+            lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim())).collect();
         let find = |wanted: &str| {
-            headers
-                .iter()
-                .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
-                .map(|(_, value)| *value)
+            headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value)
         };
         if find("sec-websocket-extensions").is_some() || find("sec-websocket-protocol").is_some() {
             return Err(HandshakeError::NotOffered);
         }
         let is_upgrade = find("upgrade").is_some_and(|value| value.eq_ignore_ascii_case("websocket"))
             && find("connection").is_some_and(|value| {
-                value
-                    .split(',')
-                    .any(|option| option.trim().eq_ignore_ascii_case("upgrade"))
+                value.split(',').any(|option| option.trim().eq_ignore_ascii_case("upgrade"))
             });
         let expected = expected_accept(&self.key);
         if is_upgrade && find("sec-websocket-accept") == Some(expected.as_str()) {
@@ -117,15 +107,10 @@ fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let group = chunk
-            .iter()
-            .fold(0_usize, |value, &byte| (value << 8) | usize::from(byte))
+        let group = chunk.iter().fold(0_usize, |value, &byte| (value << 8) | usize::from(byte))
             << (8 * (3 - chunk.len()));
         for index in 0..4 {
-            let digit = ALPHABET
-                .get((group >> (18 - 6 * index)) & 63)
-                .copied()
-                .unwrap_or(b'=');
+            let digit = ALPHABET.get((group >> (18 - 6 * index)) & 63).copied().unwrap_or(b'=');
             text.push(char::from(if index <= chunk.len() { digit } else { b'=' }));
         }
     }
@@ -138,21 +123,13 @@ mod tests {
 
     #[test]
     fn the_example_of_the_rfc() {
-        assert_eq!(
-            expected_accept("dGhlIHNhbXBsZSBub25jZQ=="),
-            "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
-        );
+        assert_eq!(expected_accept("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     #[test]
     fn base64_pads() {
-        for (bytes, text) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-        ] {
+        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
+        {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
     }
@@ -179,12 +156,7 @@ mod tests {
             }
         }
         let rest = &bytes[handshake.received.len()..];
-        assert_eq!(
-            handshake.feed(rest),
-            Ok(HandshakeProgress::Done {
-                rest: b"\x81\x01x".to_vec()
-            })
-        );
+        assert_eq!(handshake.feed(rest), Ok(HandshakeProgress::Done { rest: b"\x81\x01x".to_vec() }));
         assert_eq!(*last, b'x');
     }
 
@@ -203,13 +175,7 @@ mod tests {
         let mut handshake = Handshake::new([3; 16]);
         let other = answer(&Handshake::new([4; 16]), "101", "");
         assert_eq!(handshake.feed(&other), Err(HandshakeError::NotAccepted));
-        assert_eq!(
-            Handshake::new([0; 16]).feed(b"hello\r\n\r\n"),
-            Err(HandshakeError::NotHttp)
-        );
-        assert_eq!(
-            Handshake::new([0; 16]).feed(&[b'x'; RESPONSE_LIMIT + 1]),
-            Err(HandshakeError::TooLong)
-        );
+        assert_eq!(Handshake::new([0; 16]).feed(b"hello\r\n\r\n"), Err(HandshakeError::NotHttp));
+        assert_eq!(Handshake::new([0; 16]).feed(&[b'x'; RESPONSE_LIMIT + 1]), Err(HandshakeError::TooLong));
     }
 }

@@ -32,10 +32,7 @@ impl Write for Memory {
 }
 
 fn server(input: Vec<u8>) -> WebSocket<Memory> {
-    let memory = Memory {
-        input: io::Cursor::new(input),
-        output: Vec::new(),
-    };
+    let memory = Memory { input: io::Cursor::new(input), output: Vec::new() };
     WebSocket::from_raw_socket(memory, Role::Server, None::<WebSocketConfig>)
 }
 
@@ -145,42 +142,23 @@ fn all_length_forms_reach_tungstenite_and_come_back() {
 
 #[test]
 fn fragments_with_a_ping_between_them_become_one_message() {
-    let stream = [
-        frame(0x01, b"one "),
-        frame(0x89, b"alive?"),
-        frame(0x00, b"and "),
-        frame(0x80, b"two"),
-    ]
-    .concat();
+    let stream =
+        [frame(0x01, b"one "), frame(0x89, b"alive?"), frame(0x00, b"and "), frame(0x80, b"two")].concat();
     for piece in [1, 3, stream.len()] {
         let seen = decode(&mut Decoder::new(1 << 20), &stream, piece).expect("valid");
-        assert_eq!(
-            seen,
-            [
-                Seen::Ping(b"alive?".to_vec()),
-                Seen::Message(b"one and two".to_vec())
-            ]
-        );
+        assert_eq!(seen, [Seen::Ping(b"alive?".to_vec()), Seen::Message(b"one and two".to_vec())]);
     }
 }
 
 #[test]
 fn a_message_over_the_limit_keeps_its_length_and_a_bounded_head() {
     let payload: Vec<u8> = (0..=255).cycle().take(50_000).collect();
-    let stream = [
-        frame(0x01, &payload[..20_000]),
-        frame(0x80, &payload[20_000..]),
-        frame(0x81, b"next"),
-    ]
-    .concat();
+    let stream =
+        [frame(0x01, &payload[..20_000]), frame(0x80, &payload[20_000..]), frame(0x81, b"next")].concat();
     for piece in [7, 4096, stream.len()] {
         let seen = decode(&mut Decoder::new(10_000), &stream, piece).expect("valid");
         let head = payload[..OVERSIZE_HEAD].to_vec();
-        assert_eq!(
-            seen,
-            [Seen::Oversize(50_000, head), Seen::Message(b"next".to_vec())],
-            "piece {piece}"
-        );
+        assert_eq!(seen, [Seen::Oversize(50_000, head), Seen::Message(b"next".to_vec())], "piece {piece}");
     }
 }
 
@@ -191,20 +169,11 @@ fn broken_rules_are_named() {
     assert_eq!(error(&[0x81, 0x81]), ProtocolError::Masked);
     assert_eq!(error(&frame(0x83, b"x")), ProtocolError::UnknownOpcode(3));
     assert_eq!(error(&frame(0x80, b"x")), ProtocolError::LoneContinuation);
-    assert_eq!(
-        error(&[frame(0x01, b"a"), frame(0x81, b"b")].concat()),
-        ProtocolError::InterruptedMessage
-    );
+    assert_eq!(error(&[frame(0x01, b"a"), frame(0x81, b"b")].concat()), ProtocolError::InterruptedMessage);
     assert_eq!(error(&frame(0x09, b"x")), ProtocolError::BadControlFrame);
     assert_eq!(error(&frame(0x89, &[0; 126])), ProtocolError::BadControlFrame);
-    assert_eq!(
-        error(&[frame(0x88, b""), frame(0x81, b"x")].concat()),
-        ProtocolError::AfterClose
-    );
-    assert_eq!(
-        error(&[0x82, 127, 0x80, 0, 0, 0, 0, 0, 0, 0]),
-        ProtocolError::BadLength
-    );
+    assert_eq!(error(&[frame(0x88, b""), frame(0x81, b"x")].concat()), ProtocolError::AfterClose);
+    assert_eq!(error(&[0x82, 127, 0x80, 0, 0, 0, 0, 0, 0, 0]), ProtocolError::BadLength);
 }
 
 #[test]
@@ -216,8 +185,5 @@ fn a_close_frame_says_why() {
         decode(&mut Decoder::new(100), &frame(0x88, b""), 5),
         Ok(vec![Seen::Close(None, String::new())])
     );
-    assert_eq!(
-        decode(&mut Decoder::new(100), &frame(0x8a, b"x"), 5),
-        Ok(vec![Seen::Pong])
-    );
+    assert_eq!(decode(&mut Decoder::new(100), &frame(0x8a, b"x"), 5), Ok(vec![Seen::Pong]));
 }

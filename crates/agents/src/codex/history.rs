@@ -1,0 +1,277 @@
+//! The thread's own history, asked where the live stream cannot tell: after a connection was lost, when a thread is
+//! taken up in another process, and when a turn ended without its input.
+
+use super::state::{Asked, HISTORY_PAGE, Lookup, MAX_HISTORY_PAGES, Named, Running, Seen};
+use super::{CodexAdapter, items, warn};
+use crate::adapter::Translated;
+use crate::rpc::RpcError;
+use mainstay_core::agent::TakenProof;
+use mainstay_core::content::Origin;
+use mainstay_core::{AgentEvent, ProviderTurn, SubmissionId};
+use serde_json::{Value, json};
+
+impl CodexAdapter {
+    /// Asks for a page of turns, the newest first.
+    pub(super) fn ask_history(
+        &mut self,
+        at: usize,
+        why: Lookup,
+        page: u32,
+        cursor: Option<&Value>,
+        out: &mut Translated,
+    ) {
+        let slot = self.sessions.slot(at);
+        let Some(thread) = &slot.state.thread else { return };
+        let mut params = json!({ "threadId": thread, "sortDirection": "desc", "itemsView": "full", "limit": HISTORY_PAGE });
+        if let Some(cursor) = cursor {
+            params["cursor"] = cursor.clone();
+        }
+        let asked = Asked::History { session: slot.session.clone(), why, page };
+        let frame = self.ask(asked, "thread/turns/list", params);
+        out.send(&frame);
+    }
+
+    pub(super) fn history(
+        &mut self,
+        at: usize,
+        why: Lookup,
+        page: u32,
+        result: Result<Value, RpcError>,
+        out: &mut Translated,
+    ) {
+        let session = self.sessions.slot(at).session.clone();
+        let page = match result {
+            Ok(result) => Page::read(&result, page),
+            Err(error) => {
+                let message = format!("the thread's history could not be read: {}", error.message);
+                warn(out, &session, message, Some(error.body));
+                Page { turns: Vec::new(), next: None, number: page, readable: false }
+            }
+        };
+        match why {
+            Lookup::Opening => self.opening_page(at, &page, out),
+            Lookup::Reattach => self.missed_page(at, &page, out),
+            Lookup::Settle => self.settle_input(at, &page, out),
+        }
+    }
+
+    /// Settles doubtful inputs; the thread is opened when nothing is left to ask.
+    fn opening_page(&mut self, at: usize, page: &Page, out: &mut Translated) {
+        let session = self.sessions.slot(at).session.clone();
+        let thread = self.sessions.change(at);
+        let Some(opening) = &mut thread.opening else { return };
+        if page.number == 0 {
+            let ended = page.turns.iter().find(|turn| !turn.running);
+            thread.seen = match ended {
+                Some(turn) => Seen::UpTo(turn.id.clone()),
+                None if page.readable && page.next.is_none() => Seen::FromTheStart,
+                None => Seen::Unsure,
+            };
+            thread.running = page
+                .turns
+                .first()
+                .filter(|turn| turn.running)
+                .map(|turn| Running { turn: turn.id.clone(), known: false });
+        }
+        opening.doubtful.retain(|doubtful| {
+            let Some(turn) = page.turns.iter().find(|turn| turn.has_input(doubtful)) else { return true };
+            if let Some(running) = thread.running.as_mut().filter(|running| running.turn == turn.id) {
+                running.known = true;
+                thread.named = Some(Named { turn: turn.id.clone(), submission: doubtful.clone() });
+            }
+            out.say(
+                &session,
+                AgentEvent::InputTaken { submission: doubtful.clone(), proof: TakenProof::History },
+            );
+            false
+        });
+        if !opening.doubtful.is_empty() {
+            match &page.next {
+                Some(cursor) if page.number + 1 < MAX_HISTORY_PAGES => {
+                    self.ask_history(at, Lookup::Opening, page.number + 1, Some(cursor), out);
+                    return;
+                }
+                None if page.readable => {
+                    for submission in std::mem::take(&mut opening.doubtful) {
+                        out.say(&session, AgentEvent::InputAbsent { submission });
+                    }
+                }
+                _ => {
+                    let message =
+                        "the history is too long or unreadable; what was in doubt stays in doubt".to_owned();
+                    warn(out, &session, message, None);
+                }
+            }
+        }
+        self.open_for_use(at, true, out);
+        let thread = &self.sessions.slot(at).state;
+        if let Some(running) = &thread.running {
+            let submission = thread.named.as_ref().map(|named| named.submission.clone());
+            let origin = if submission.is_some() { Origin::Message } else { Origin::Unknown };
+            out.say(&session, AgentEvent::TurnStarted { turn: running.turn.clone(), origin, submission });
+        }
+    }
+
+    /// Shows what happened while there was no connection, in its order, and settles the input that was in flight.
+    fn missed_page(&mut self, at: usize, page: &Page, out: &mut Translated) {
+        let state = &self.sessions.slot(at).state;
+        let seen = state.seen.clone();
+        let was_running = state.running.as_ref().map(|running| running.turn.clone());
+        let newer: Vec<&PageTurn> = match &seen {
+            Seen::FromTheStart => page.turns.iter().collect(),
+            Seen::UpTo(last) => page.turns.iter().take_while(|turn| turn.id != *last).collect(),
+            Seen::Unsure => page.turns.iter().filter(|turn| Some(&turn.id) == was_running.as_ref()).collect(),
+        };
+        let reached = page.reaches(seen.up_to());
+        if page.readable && !reached && seen != Seen::Unsure {
+            let session = self.sessions.slot(at).session.clone();
+            let message = "more turns ran while the connection was lost than can be shown".to_owned();
+            warn(out, &session, message, None);
+        }
+        for turn in newer.into_iter().rev() {
+            self.missed_turn(at, turn, out);
+        }
+        self.settle_input(at, page, out);
+        // A stop that was asked for while there was no connection, or whose answer was lost with it.
+        let state = &self.sessions.slot(at).state;
+        if let (Some(interrupt), Some(running)) = (&state.interrupt, &state.running) {
+            let turn = interrupt.turn.clone().unwrap_or_else(|| running.turn.clone());
+            // Cannot fail: the thread is open.
+            self.interrupt(at, Some(&turn), out).ok();
+        }
+    }
+
+    fn missed_turn(&mut self, at: usize, turn: &PageTurn, out: &mut Translated) {
+        let session = self.sessions.slot(at).session.clone();
+        let thread = self.sessions.change(at);
+        let ours = thread
+            .input
+            .as_ref()
+            .filter(|input| turn.has_input(&input.submission))
+            .map(|input| input.submission.clone());
+        let known =
+            thread.running.as_ref().filter(|running| running.turn == turn.id).map(|running| running.known);
+        if known != Some(true) && (known.is_none() || ours.is_some()) {
+            thread.running = Some(Running { turn: turn.id.clone(), known: ours.is_some() });
+            let origin = if ours.is_some() { Origin::Message } else { Origin::Unknown };
+            out.say(&session, AgentEvent::TurnStarted { turn: turn.id.clone(), origin, submission: ours });
+        }
+        for item in &turn.items {
+            let kind = item.get("type").and_then(Value::as_str);
+            if kind == Some("userMessage") {
+                self.user_message(at, turn.id.as_str(), item, TakenProof::History, out);
+            } else if is_done(item)
+                && let Some(event) = items::completed(turn.id.as_str(), item)
+            {
+                // The session leaves out what it has: an item completes once.
+                out.say(&session, event);
+            }
+        }
+        if !turn.running {
+            // What is known of its input is settled by the page, not by a further look.
+            self.turn_completed_in_history(at, &turn.body, out);
+        }
+    }
+
+    fn turn_completed_in_history(&mut self, at: usize, turn: &Value, out: &mut Translated) {
+        let input = self.sessions.change(at).input.take();
+        self.turn_completed(at, turn, out);
+        self.sessions.change(at).input = input;
+    }
+
+    /// Decides by the page about an input that was never seen taken.
+    fn settle_input(&mut self, at: usize, page: &Page, out: &mut Translated) {
+        let session = self.sessions.slot(at).session.clone();
+        let state = &self.sessions.slot(at).state;
+        // Still in flight on this connection: its own answer and user message tell.
+        let in_flight = |submission: &SubmissionId| {
+            self.connection
+                .asked
+                .values()
+                .any(|asked| matches!(asked, Asked::StartTurn { submission: of, .. } if of == submission))
+        };
+        let Some(input) = state.input.clone().filter(|input| !in_flight(&input.submission)) else { return };
+        if let Some(turn) = page.turns.iter().find(|turn| turn.has_input(&input.submission)) {
+            let thread = self.sessions.change(at);
+            thread.input = None;
+            thread.last_taken = Some(input.submission.clone());
+            if turn.running {
+                thread.named = Some(Named { turn: turn.id.clone(), submission: input.submission.clone() });
+            }
+            out.say(
+                &session,
+                AgentEvent::InputTaken { submission: input.submission, proof: TakenProof::History },
+            );
+            return;
+        }
+        let busy = page.turns.iter().any(|turn| turn.running) || state.running.is_some();
+        if busy || !page.readable {
+            // Asked again when the turn ends.
+            return;
+        }
+        let thread = self.sessions.change(at);
+        if page.reaches(input.after.as_ref()) {
+            thread.input = None;
+            out.say(&session, AgentEvent::InputAbsent { submission: input.submission });
+        }
+    }
+}
+
+/// Whether an item of the history is over.
+fn is_done(item: &Value) -> bool {
+    let over = |name: &str| item.get(name).is_some_and(|time| !time.is_null());
+    over("completedAtMs") && item.get("status").and_then(Value::as_str) != Some("inProgress")
+}
+
+/// A page of the history.
+struct Page {
+    /// The newest first.
+    turns: Vec<PageTurn>,
+    /// Where the next page begins; None: this is the last one.
+    next: Option<Value>,
+    number: u32,
+    readable: bool,
+}
+
+struct PageTurn {
+    id: ProviderTurn,
+    running: bool,
+    items: Vec<Value>,
+    body: Value,
+}
+
+impl Page {
+    fn read(result: &Value, number: u32) -> Self {
+        let turns = result.get("data").and_then(Value::as_array);
+        Self {
+            readable: turns.is_some(),
+            turns: turns.map_or(&[][..], Vec::as_slice).iter().filter_map(PageTurn::read).collect(),
+            next: result.get("nextCursor").filter(|cursor| !cursor.is_null()).cloned(),
+            number,
+        }
+    }
+
+    /// Whether everything after that turn stands in this page.
+    fn reaches(&self, turn: Option<&ProviderTurn>) -> bool {
+        self.readable
+            && (self.next.is_none() || turn.is_some_and(|turn| self.turns.iter().any(|of| of.id == *turn)))
+    }
+}
+
+impl PageTurn {
+    fn read(turn: &Value) -> Option<Self> {
+        Some(Self {
+            id: ProviderTurn::from(turn.get("id")?.as_str()?),
+            running: turn.get("status").and_then(Value::as_str) == Some("inProgress"),
+            items: turn.get("items").and_then(Value::as_array).cloned().unwrap_or_default(),
+            body: turn.clone(),
+        })
+    }
+
+    fn has_input(&self, submission: &SubmissionId) -> bool {
+        self.items.iter().any(|item| {
+            item.get("type").and_then(Value::as_str) == Some("userMessage")
+                && item.get("clientId").and_then(Value::as_str) == Some(submission.as_str())
+        })
+    }
+}

@@ -1,0 +1,411 @@
+//! What clients send and get: the public shapes, apart from the internal ones.
+
+use mainstay_core::content::{ContentBlock, DeliveryTaken, PermissionOption};
+use mainstay_core::event::{QueueReason, SettlesBy};
+use mainstay_core::session::{OpenRequest, OpenSubmission, RequestState, SubmissionState};
+use mainstay_core::{Capabilities, Cursor, LaunchSnapshot, Session, SessionOptions, SubmissionId, TurnId};
+use mainstay_host::catalog::AgentEntry;
+use mainstay_store::SessionRow;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+/// A session.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SessionView {
+    /// Its id.
+    pub(crate) id: String,
+    /// Its agent.
+    pub(crate) agent: String,
+    /// For people.
+    pub(crate) name: Option<String>,
+    /// The folder the agent works in.
+    pub(crate) cwd: String,
+    /// `idle`, `running`, `requires_action`, `starting`, `recovering` or `closed`.
+    pub(crate) status: String,
+    /// Why, where that helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// Unix ms.
+    pub(crate) created_at: i64,
+    /// Unix ms.
+    pub(crate) updated_at: i64,
+    /// Put away by a user.
+    pub(crate) archived: bool,
+    /// Somebody must answer or decide.
+    pub(crate) needs: bool,
+    /// Grows with every acquisition of the agent.
+    pub(crate) fence: u64,
+    /// Where its journal stands.
+    pub(crate) cursor: Cursor,
+    /// What it was created with; absent where it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) launch: Option<LaunchSnapshot>,
+    /// What is in force. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) options: Option<SessionOptions>,
+    /// Messages that are not settled. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) queue_length: Option<usize>,
+    /// Requests that wait for an answer. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) open_requests: Option<usize>,
+    /// The turn that runs. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) turn: Option<TurnId>,
+    /// The process that the session's fence belongs to. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) process: Option<String>,
+}
+
+impl SessionView {
+    /// From a record alone: lists load no session.
+    pub(crate) fn of_row(row: SessionRow) -> Self {
+        Self {
+            launch: serde_json::from_slice(&row.launch).ok(),
+            cursor: Cursor { epoch: row.epoch, seq: row.head },
+            id: row.id,
+            agent: row.agent,
+            name: row.name,
+            cwd: row.cwd,
+            status: row.status,
+            reason: row.reason,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+            archived: row.archived,
+            needs: row.needs,
+            fence: row.fence,
+            options: None,
+            queue_length: None,
+            open_requests: None,
+            turn: None,
+            process: None,
+        }
+    }
+
+    /// From a record and the loaded session.
+    pub(crate) fn of_state(row: SessionRow, session: &Session) -> Self {
+        Self { updated_at: row.updated_at, ..Self::of_session(session, row.updated_at) }
+    }
+
+    /// From a session alone, as it is when a command was decided.
+    pub(crate) fn of_session(session: &Session, updated_at: i64) -> Self {
+        let report = session.status();
+        let needs = matches!(report.status, mainstay_core::Status::RequiresAction | mainstay_core::Status::Recovering);
+        Self {
+            id: session.id.0.clone(),
+            agent: session.launch.agent.0.clone(),
+            name: session.name.clone(),
+            cwd: session.launch.cwd.clone(),
+            status: report.status.as_str().to_owned(),
+            reason: report.reason,
+            created_at: session.created_at,
+            updated_at,
+            archived: session.archived,
+            needs,
+            fence: session.fence.0,
+            cursor: Cursor { epoch: session.epoch, seq: session.head },
+            launch: Some(session.launch.clone()),
+            options: Some(session.options.clone()),
+            queue_length: Some(session.submissions.len()),
+            open_requests: Some(session.requests.iter().filter(|open| open.state == RequestState::Pending).count()),
+            turn: session.turns.last().map(|turn| turn.id.clone()),
+            process: session.process.as_ref().map(|process| process.0.clone()),
+        }
+    }
+}
+
+/// A page of sessions, newest first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SessionList {
+    pub(crate) sessions: Vec<SessionView>,
+    /// What to give as `after` for the next page; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) after: Option<String>,
+    /// Sessions whose records cannot be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unreadable: Vec<String>,
+}
+
+/// A registered agent.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AgentView {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its protocol.
+    pub(crate) kind: Value,
+    /// Whether its program is there.
+    pub(crate) installed: bool,
+    /// The program that would be started.
+    pub(crate) path: Option<String>,
+    /// How to install it, where it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) install: Option<String>,
+    /// What its adapter can do.
+    pub(crate) capabilities: Capabilities,
+}
+
+impl From<AgentEntry> for AgentView {
+    fn from(entry: AgentEntry) -> Self {
+        Self {
+            name: entry.name.0,
+            kind: serde_json::to_value(entry.kind).unwrap_or_default(),
+            installed: entry.installed,
+            path: entry.path.map(|path| path.display().to_string()),
+            install: entry.install,
+            capabilities: entry.capabilities,
+        }
+    }
+}
+
+/// The registered agents.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AgentList {
+    pub(crate) agents: Vec<AgentView>,
+}
+
+/// Text, or content blocks as ACP has them.
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(untagged)]
+pub(crate) enum Content {
+    Text(String),
+    Blocks(Vec<ContentBlock>),
+}
+
+impl Content {
+    pub(crate) fn into_blocks(self) -> Vec<ContentBlock> {
+        match self {
+            Self::Text(text) => vec![ContentBlock::text(text)],
+            Self::Blocks(blocks) => blocks,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    /// By hand, because an untagged enum's errors do not say what is wrong.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        match Value::deserialize(deserializer)? {
+            Value::String(text) => Ok(Self::Text(text)),
+            blocks @ Value::Array(_) => Vec::<ContentBlock>::deserialize(blocks).map(Self::Blocks).map_err(D::Error::custom),
+            _ => Err(D::Error::custom("content is a string or an array of content blocks")),
+        }
+    }
+}
+
+/// Options as clients give them.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OptionsBody {
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    effort: Option<String>,
+    #[serde(default)]
+    tier: Option<String>,
+    #[serde(default)]
+    mode: Option<String>,
+    /// In the agent's own words.
+    #[serde(default)]
+    sandbox: Option<String>,
+    /// In the agent's own words.
+    #[serde(default)]
+    approval: Option<String>,
+}
+
+impl From<OptionsBody> for SessionOptions {
+    fn from(body: OptionsBody) -> Self {
+        Self {
+            model: body.model,
+            effort: body.effort,
+            tier: body.tier,
+            mode: body.mode,
+            sandbox: body.sandbox,
+            approval: body.approval,
+        }
+    }
+}
+
+/// Changed options: absent is unchanged, null takes the option away.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OptionsPatch {
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<String>")]
+    model: Option<Option<String>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<String>")]
+    effort: Option<Option<String>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<String>")]
+    tier: Option<Option<String>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<String>")]
+    mode: Option<Option<String>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<String>")]
+    sandbox: Option<Option<String>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<String>")]
+    approval: Option<Option<String>>,
+}
+
+impl OptionsPatch {
+    /// The options with the changes made.
+    pub(crate) fn apply(self, before: &SessionOptions) -> SessionOptions {
+        let pick = |change: Option<Option<String>>, old: &Option<String>| change.unwrap_or_else(|| old.clone());
+        SessionOptions {
+            model: pick(self.model, &before.model),
+            effort: pick(self.effort, &before.effort),
+            tier: pick(self.tier, &before.tier),
+            mode: pick(self.mode, &before.mode),
+            sandbox: pick(self.sandbox, &before.sandbox),
+            approval: pick(self.approval, &before.approval),
+        }
+    }
+}
+
+/// Tells null from absent: called only where the field is there.
+pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::<String>::deserialize(deserializer).map(Some)
+}
+
+/// An accepted message.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Submitted {
+    /// The message's id.
+    pub(crate) submission: SubmissionId,
+    /// What is done with it.
+    pub(crate) taken_as: DeliveryTaken,
+    /// `epoch:seq` behind its acceptance: events after it belong to what follows.
+    pub(crate) cursor: String,
+}
+
+/// A message that is not settled.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct QueuedView {
+    /// Its id.
+    id: String,
+    /// `accepted`, `delivered` or `doubtful`.
+    state: &'static str,
+    /// What it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<QueueReason>,
+    /// What would settle the doubt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settles_by: Option<SettlesBy>,
+    /// Waits until the queue is resumed.
+    paused: bool,
+    /// What it says.
+    content: Vec<ContentBlock>,
+}
+
+impl From<&OpenSubmission> for QueuedView {
+    fn from(open: &OpenSubmission) -> Self {
+        let (state, waits, settles_by) = match &open.state {
+            SubmissionState::Accepted { waits } => ("accepted", *waits, None),
+            SubmissionState::Delivered { .. } => ("delivered", None, None),
+            SubmissionState::Doubtful { settles_by } => ("doubtful", None, Some(*settles_by)),
+        };
+        Self { id: open.id.0.clone(), state, waits, settles_by, paused: open.paused, content: open.content.clone() }
+    }
+}
+
+/// The messages that are not settled, in order.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct QueueView {
+    pub(crate) queue: Vec<QueuedView>,
+    /// What was queued before a stop waits until the queue is resumed.
+    pub(crate) paused: bool,
+}
+
+/// A request that nobody settled.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RequestView {
+    /// Its id.
+    pub(crate) id: String,
+    /// What an answer names.
+    pub(crate) revision: u64,
+    /// `pending` or `answering`.
+    pub(crate) state: &'static str,
+    /// Its turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) turn: Option<TurnId>,
+    /// The ways to answer.
+    pub(crate) options: Vec<PermissionOption>,
+    /// The answer that is on its way, and whose it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) winner: Option<Value>,
+    /// `approval`, `question`, `elicitation` or `permission_grant`; absent where the opening event lies too far back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<Value>,
+    /// A line for people; absent as `kind` is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) title: Option<Value>,
+    /// About which item; absent as `kind` is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) item: Option<Value>,
+    /// What it is about, in the provider's shape; absent as `kind` is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) details: Option<Value>,
+}
+
+impl From<&OpenRequest> for RequestView {
+    fn from(open: &OpenRequest) -> Self {
+        let (state, winner) = match &open.state {
+            RequestState::Pending => ("pending", None),
+            RequestState::Answering { answer, by } => ("answering", Some(serde_json::json!({ "answer": answer, "by": by }))),
+        };
+        Self {
+            id: open.id.0.clone(),
+            revision: open.revision,
+            state,
+            turn: open.turn.clone(),
+            options: open.options.clone(),
+            winner,
+            kind: None,
+            title: None,
+            item: None,
+            details: None,
+        }
+    }
+}
+
+/// The requests that nobody settled.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RequestList {
+    pub(crate) requests: Vec<RequestView>,
+}
+
+/// A command was carried out.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Done {
+    /// `epoch:seq` behind its events.
+    pub(crate) cursor: String,
+    /// False for a stop that was carried out though the store refused to record it.
+    pub(crate) recorded: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_a_text_or_blocks_and_says_what_else_is_wrong() {
+        let text: Content = serde_json::from_str("\"hi\"").expect("text");
+        assert_eq!(text.into_blocks(), [ContentBlock::text("hi")]);
+        let blocks: Content = serde_json::from_str(r#"[{"type":"text","text":"hi"}]"#).expect("blocks");
+        assert_eq!(blocks.into_blocks(), [ContentBlock::text("hi")]);
+        let error = serde_json::from_str::<Content>(r#"[{"type":"text"}]"#).expect_err("no text");
+        assert!(error.to_string().contains("text"), "{error}");
+        assert!(serde_json::from_str::<Content>("3").is_err());
+    }
+
+    #[test]
+    fn null_takes_an_option_away_and_absent_leaves_it() {
+        let before = SessionOptions { model: Some("m".to_owned()), effort: Some("e".to_owned()), ..SessionOptions::default() };
+        let patch: OptionsPatch = serde_json::from_str(r#"{"model": null, "mode": "plan"}"#).expect("parses");
+        let after = patch.apply(&before);
+        assert_eq!((after.model, after.effort, after.mode), (None, Some("e".to_owned()), Some("plan".to_owned())));
+    }
+}

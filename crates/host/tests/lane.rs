@@ -1,0 +1,165 @@
+//! The host as a library with a real keeper and the scripted agent: one road, end to end, without the API.
+#![expect(clippy::expect_used, reason = "helpers of tests")]
+
+use mainstay_agents::AgentKind;
+use mainstay_core::content::{Answer, ContentBlock, Delivery};
+use mainstay_core::{AgentName, Command, Event, HostId, RequestId, SessionOptions, Stamped, SubmissionId};
+use mainstay_host::fault::FaultPlan;
+use mainstay_host::{AgentConfig, Delivered, Host, HostConfig, NewSessionRequest, ShutdownMode, Subscription};
+use mainstay_testkit::agents::{scripted_acp_binary, sibling_binary};
+use mainstay_testkit::contain::Containment;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn config(home: &Path) -> HostConfig {
+    let agent = AgentConfig {
+        kind: AgentKind::Acp,
+        command: vec![scripted_acp_binary().display().to_string()],
+        home: None,
+        env: BTreeMap::new(),
+        env_pass: Vec::new(),
+    };
+    HostConfig {
+        home: home.join("state"),
+        host_id: HostId::from("test"),
+        roots: vec![home.to_path_buf()],
+        rest_after: Duration::from_secs(3600),
+        linger: Duration::from_secs(3600),
+        spool_limit: 64 << 20,
+        stream_flush: Duration::from_millis(5),
+        max_processes: 8,
+        max_starting: 2,
+        agents: BTreeMap::from([(AgentName::from("scripted"), agent)]),
+        environment: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+        keeper_program: sibling_binary("mainstay-keeper"),
+        keeper_args: vec!["keeper".to_owned()],
+        fault: FaultPlan::default(),
+    }
+}
+
+fn request(home: &Path, prompt: &str) -> NewSessionRequest {
+    NewSessionRequest {
+        id: None,
+        agent: AgentName::from("scripted"),
+        cwd: home.display().to_string(),
+        name: None,
+        options: SessionOptions::default(),
+        additional_directories: Vec::new(),
+        mcp_servers: Vec::new(),
+        instructions: None,
+        account_home: None,
+        prompt: Some((SubmissionId::from(Host::fresh_id("msg").as_str()), vec![ContentBlock::text(prompt)])),
+    }
+}
+
+/// Reads until an event is the wanted one; gives all that were read.
+async fn until(subscription: &mut Subscription, wanted: impl Fn(&Event) -> bool) -> Vec<Stamped> {
+    let mut seen = Vec::new();
+    tokio::time::timeout(DEADLINE, async {
+        loop {
+            match subscription.pull().await.expect("readable") {
+                Delivered::Events(lines) => {
+                    for line in lines {
+                        let stamped: Stamped = serde_json::from_slice(&line.json).expect("an event");
+                        let done = wanted(&stamped.event);
+                        seen.push(stamped);
+                        if done {
+                            return;
+                        }
+                    }
+                }
+                Delivered::CaughtUp => subscription.changed().await,
+                Delivered::Reset(reset) => panic!("{reset:?}"),
+            }
+        }
+    })
+    .await
+    .unwrap_or_else(|_| panic!("not seen in time; the journal so far: {seen:#?}"));
+    seen
+}
+
+fn text_of(events: &[Stamped]) -> String {
+    events
+        .iter()
+        .filter_map(|stamped| match &stamped.event {
+            Event::ItemDelta { text, .. } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn turn_ended(event: &Event) -> bool {
+    matches!(event, Event::TurnEnded { .. })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_an_approval_a_detach_and_an_adoption() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(config(home.path())).await.expect("starts");
+    let (id, _) = host.create(request(home.path(), "SAY hello ;; ASK may I"), None).await.expect("created");
+    let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+    let seen = until(&mut subscription, |event| matches!(event, Event::RequestOpened { .. })).await;
+    let asked = seen.iter().find_map(|stamped| match &stamped.event {
+        Event::RequestOpened { request, .. } => Some(request.clone()),
+        _ => None,
+    });
+    let asked: RequestId = asked.expect("asked");
+    let cursor = subscription.cursor();
+    drop(subscription);
+    host.shutdown(ShutdownMode::Detach).await;
+    let last_use = Arc::into_inner(host);
+    assert!(last_use.is_some(), "somebody still holds the host");
+    drop(last_use);
+
+    let host = Host::start(config(home.path())).await.expect("starts again");
+    host.recovered().await;
+    let mut subscription = host.subscribe(id.as_str(), Some(cursor)).await.expect("there");
+    let answer = Command::Answer {
+        request: asked,
+        revision: Some(1),
+        answer: Answer::Select { option_id: "allow_once".to_owned() },
+        by: "test".to_owned(),
+    };
+    host.command(id.as_str(), answer, None).await.expect("answered");
+    let seen = until(&mut subscription, turn_ended).await;
+    assert!(seen.iter().any(|stamped| matches!(stamped.event, Event::ProcessAdopted { .. })), "{seen:#?}");
+    assert!(text_of(&seen).contains("allowed:allow_once"), "{seen:#?}");
+
+    let submission = SubmissionId::from("m2");
+    let content = vec![ContentBlock::text("SAY again")];
+    let send = Command::Send { submission, content, delivery: Delivery::Auto, resends: None };
+    host.command(id.as_str(), send, None).await.expect("accepted");
+    let seen = until(&mut subscription, turn_ended).await;
+    assert_eq!(text_of(&seen), "again");
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_agent_ends_the_turn_and_the_next_message_takes_the_thread_up() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(config(home.path())).await.expect("starts");
+    let (id, _) = host.create(request(home.path(), "SAY part ;; DIE 3"), None).await.expect("created");
+    let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+    let seen = until(&mut subscription, |event| matches!(event, Event::LeaseReleased { .. })).await;
+    assert!(seen.iter().any(|stamped| matches!(
+        &stamped.event,
+        Event::TurnEnded { outcome: mainstay_core::content::Outcome::Lost, .. }
+    )));
+    let content = vec![ContentBlock::text("SAY again")];
+    let send =
+        Command::Send { submission: SubmissionId::from("m2"), content, delivery: Delivery::Auto, resends: None };
+    host.command(id.as_str(), send, None).await.expect("accepted");
+    let seen = until(&mut subscription, turn_ended).await;
+    assert_eq!(text_of(&seen), "again", "{seen:#?}");
+    let fence = seen.last().map(|stamped| stamped.fence.0);
+    assert_eq!(fence, Some(2));
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}

@@ -1,0 +1,238 @@
+use std::path::PathBuf;
+
+use mainstay_keeper::probe::{AgentTrace, Probe};
+use mainstay_keeper::wire::ToKeeper;
+use mainstay_keeper::{ExitCause, InputFate, Order, SignalName, probe, sweep};
+
+use crate::support::{
+    Home, TestKeeper, end_input, is_gone, kill, living_descendants, own_pid, to_group, wait_until,
+};
+
+#[test]
+fn an_agent_that_ends_with_its_input_needs_no_signal() {
+    let home = Home::new();
+    let mut keeper = home.birth(&home.spec("cat; echo bye"));
+    keeper.send(&ToKeeper::Close { order: Order::User });
+    let exit = keeper.wait_ended();
+    assert_eq!(exit.cause, ExitCause::Ordered { order: Order::User });
+    assert_eq!((exit.exit_code, exit.killed_by_ladder_step), (Some(0), Some(0)));
+    assert_eq!(keeper.messages(), ["bye"], "its last words are taken");
+}
+
+#[test]
+fn an_agent_that_ignores_everything_is_killed_at_the_end_of_the_ladder() {
+    let home = Home::new();
+    let mut spec = home.spec("trap '' TERM INT HUP; echo ready; while :; do sleep 1000; done");
+    spec.ladder = vec![end_input(50), to_group(SignalName::Int, 50), to_group(SignalName::Term, 50)];
+    let mut keeper = home.birth(&spec);
+    keeper.wait_message("ready");
+    let agent = keeper.agent();
+    keeper.send(&ToKeeper::Close { order: Order::Host });
+    let exit = keeper.wait_ended();
+    assert_eq!(exit.cause, ExitCause::Ordered { order: Order::Host });
+    assert_eq!((exit.signal, exit.killed_by_ladder_step), (Some(9), Some(3)));
+    assert!(is_gone(&agent));
+}
+
+#[test]
+fn an_order_to_kill_does_not_wait_for_the_ladder() {
+    let home = Home::new();
+    let mut spec = home.spec("trap '' TERM; echo ready; while :; do sleep 1000; done");
+    spec.ladder = vec![to_group(SignalName::Term, 3_600_000)];
+    let mut keeper = home.birth(&spec);
+    keeper.wait_message("ready");
+    keeper.send(&ToKeeper::Close { order: Order::Host });
+    keeper.wait_status("the ladder", |status| status.ending);
+    keeper.send(&ToKeeper::Close { order: Order::Kill });
+    let exit = keeper.wait_ended();
+    assert_eq!(exit.cause, ExitCause::Ordered { order: Order::Kill });
+    assert_eq!((exit.signal, exit.killed_by_ladder_step), (Some(9), Some(1)));
+}
+
+#[test]
+fn a_grandchild_that_holds_the_output_does_not_hold_the_end() {
+    let home = Home::new();
+    let mut keeper = home.birth(&home.spec("(trap '' HUP TERM; exec sleep 3600) & echo started; exit 0"));
+    let exit = keeper.wait_ended();
+    assert_eq!((exit.exit_code, &exit.cause), (Some(0), &ExitCause::AgentLeft));
+    assert_eq!(keeper.messages(), ["started"]);
+    assert_eq!(exit.strays.len(), 1, "{:?}", exit.strays);
+    assert!(std::fs::read(format!("/proc/{}/stat", exit.strays[0].pid)).is_err(), "it is gone and reaped");
+}
+
+#[test]
+fn a_stray_in_its_own_session_is_ended_and_listed() {
+    let home = Home::new();
+    let mut spec =
+        home.spec("setsid -f sh -c 'echo $$ > stray; exec sleep 3600' </dev/null >/dev/null 2>&1; exec cat");
+    spec.ladder = vec![end_input(10_000)];
+    let mut keeper = home.birth(&spec);
+    let file = home.path().join("stray");
+    let read_pid = || std::fs::read_to_string(&file).unwrap_or_default().trim().parse::<i32>().ok();
+    wait_until("the stray wrote its pid", || read_pid().is_some());
+    let stray = read_pid().expect("a pid");
+    keeper.send(&ToKeeper::Close { order: Order::Host });
+    let exit = keeper.wait_ended();
+    let listed: Vec<_> = exit.strays.iter().map(|stray| (stray.pid, stray.comm.as_str())).collect();
+    assert_eq!(listed, [(stray, "sleep")]);
+    assert_eq!(exit.strays[0].outcome, mainstay_keeper::manifest::StrayOutcome::Killed);
+}
+
+#[test]
+fn after_a_keeper_killed_with_9_the_agent_is_gone_and_a_sweep_ends_the_rest() {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("subreaper");
+    let home = Home::new();
+    let script = "setsid -f sh -c 'echo $$ > stray; exec sleep 3600' </dev/null >/dev/null 2>&1; \
+                  while read -r line; do echo \"echo $line\"; done";
+    let spec = home.spec(script);
+    let mut keeper = home.birth(&spec);
+    let file = home.path().join("stray");
+    wait_until("the stray wrote its pid", || {
+        std::fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n'))
+    });
+    keeper.input(1, 1, "one");
+    keeper.wait_message("echo one");
+    let (identity, agent) = (keeper.keeper().clone(), keeper.agent());
+    assert!(matches!(sweep(&keeper.folder, &[]), Err(mainstay_keeper::sweep::SweepError::KeeperLives)));
+    kill(&identity);
+    wait_until("the keeper is gone", || is_gone(&identity));
+    wait_until("its agent died with it", || is_gone(&agent));
+    match probe(&keeper.folder) {
+        Probe::KeeperGone { agent: AgentTrace::Gone(gone) } => assert_eq!(gone, agent),
+        other => panic!("{other:?}"),
+    }
+    let state = keeper.folder.inbox_state().expect("readable").expect("there");
+    assert_eq!((state.fate(1), state.fate(2)), (InputFate::Settled, InputFate::NeverBegun));
+    assert_eq!(living_descendants(own_pid()).len(), 1, "the stray alone is left");
+    let report = sweep(&keeper.folder, &[]).expect("sweep");
+    assert_eq!((report.killed.len(), report.unproven.len()), (1, 0), "{report:?}");
+    assert!(living_descendants(own_pid()).is_empty(), "nothing is left");
+    assert_eq!(
+        sweep(&keeper.folder, &[]).expect("sweep"),
+        Default::default(),
+        "a second sweep finds nothing"
+    );
+    keeper.folder.remove().expect("remove");
+}
+
+#[test]
+fn a_keeper_killed_while_an_input_is_half_written_leaves_it_in_doubt() {
+    let home = Home::new();
+    let mut keeper = home.birth(&home.spec("echo ready; while :; do sleep 1000; done"));
+    keeper.wait_message("ready");
+    keeper.input(1, 1, &"L".repeat(300_000));
+    keeper.input(2, 1, "waits");
+    while keeper.answer() != (mainstay_keeper::wire::ToHost::Recorded { n: 2 }) {}
+    let identity = keeper.keeper().clone();
+    kill(&identity);
+    wait_until("the keeper is gone", || is_gone(&identity));
+    let state = keeper.folder.inbox_state().expect("readable").expect("there");
+    let fates = [1, 2, 3].map(|n| state.fate(n));
+    assert_eq!(fates, [InputFate::Doubtful, InputFate::NeverBegun, InputFate::NeverBegun]);
+}
+
+#[test]
+fn a_deleted_folder_ends_the_agent() {
+    let home = Home::new();
+    let mut keeper = home.birth(&home.spec("echo ready; exec cat"));
+    // By then nobody writes files there any more.
+    keeper.wait_message("ready");
+    let (identity, agent) = (keeper.keeper().clone(), keeper.agent());
+    std::fs::remove_dir_all(&keeper.folder.path).expect("delete");
+    wait_until("the agent is gone", || is_gone(&agent));
+    wait_until("the keeper is gone", || is_gone(&identity));
+}
+
+#[test]
+fn a_moved_folder_is_not_a_deleted_one() {
+    let home = Home::new();
+    let mut keeper = home.birth(&home.spec("exec cat"));
+    let moved = mainstay_keeper::KeeperFolder {
+        path: home.path().join("elsewhere"),
+        token: keeper.folder.token.clone(),
+    };
+    std::fs::rename(&keeper.folder.path, &moved.path).expect("move");
+    let before = keeper.keeper().clone();
+    // The folder is looked at every second; a whole look must have passed.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_millis(2500);
+    while std::time::Instant::now() < deadline {
+        assert!(!is_gone(&before), "it took the move for a deletion");
+        std::thread::yield_now();
+    }
+    keeper.input(1, 1, "still here");
+    let mut keeper = TestKeeper::adopt(moved);
+    assert_eq!(keeper.keeper(), &before);
+    keeper.wait_message("still here");
+    keeper.send(&ToKeeper::Close { order: Order::Host });
+    keeper.wait_ended();
+}
+
+#[test]
+fn without_a_host_the_agent_works_on_until_the_linger_is_over() {
+    let home = Home::new();
+    let mut spec = home.spec("echo ready; exec cat");
+    spec.linger_ms = 1_500;
+    let keeper = home.birth(&spec);
+    let folder = keeper.folder.clone();
+    let (identity, agent) = (keeper.keeper().clone(), keeper.agent());
+    drop(keeper);
+    wait_until("the agent is gone", || is_gone(&agent));
+    wait_until("the keeper is gone", || is_gone(&identity));
+    let exit = folder.exit_record().expect("readable").expect("there");
+    assert_eq!(exit.cause, ExitCause::Linger);
+    let since = folder.manifest().expect("readable").expect("there").since_ms;
+    assert!(exit.at_ms - since >= 1_500, "not before");
+}
+
+#[test]
+fn a_connected_host_holds_the_linger_off() {
+    let home = Home::new();
+    let mut spec = home.spec("exec cat");
+    spec.linger_ms = 200;
+    let mut keeper = home.birth(&spec);
+    let born = std::time::Instant::now();
+    let mut n = 0;
+    while born.elapsed() < std::time::Duration::from_millis(2_500) {
+        n += 1;
+        keeper.input(n, 1, "alive?");
+        assert_eq!(keeper.answer(), mainstay_keeper::wire::ToHost::Recorded { n });
+        assert_eq!(keeper.answer(), mainstay_keeper::wire::ToHost::Written { n });
+    }
+    assert!(matches!(probe(&keeper.folder), Probe::Alive { .. }));
+}
+
+#[test]
+fn with_a_delegated_cgroup_the_agent_has_its_own_and_it_is_removed() {
+    let Some(parent) = writable_cgroup() else {
+        println!("skipped: no control group (version 2) can be made here");
+        return;
+    };
+    let home = Home::new();
+    let mut spec = home.spec("cat /proc/self/cgroup; (trap '' TERM; sleep 3600) & exec cat");
+    spec.cgroup_parent = Some(parent.clone());
+    let mut keeper = home.birth(&spec);
+    let group = format!("mainstay-{}", spec.token);
+    keeper.wait_seen("the agent's own group", |seen| {
+        seen.iter().filter_map(crate::support::Seen::text).any(|text| text.ends_with(&group))
+    });
+    assert!(parent.join(&group).exists());
+    keeper.send(&ToKeeper::Close { order: Order::Host });
+    let exit = keeper.wait_ended();
+    assert_eq!(exit.strays.len(), 1, "{:?}", exit.strays);
+    assert!(!parent.join(&group).exists());
+    std::fs::remove_dir(&parent).expect("remove");
+}
+
+/// A group of this test's own below the first version 2 hierarchy that lets it be made.
+fn writable_cgroup() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/mounts").ok()?;
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ');
+            let (point, kind) = (fields.nth(1)?, fields.next()?);
+            (kind == "cgroup2")
+                .then(|| PathBuf::from(point).join(format!("keeper-test-{}", std::process::id())))
+        })
+        .find(|path| std::fs::create_dir(path).is_ok())
+}
