@@ -153,7 +153,8 @@ pub trait Adapter: Send + fmt::Debug {
     /// Translates one record. Never fails: what it cannot read it says (`Notice`, `Unmodelled`).
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated);
 
-    /// Makes the frames of a decision.
+    /// Makes the frames of a decision. What the adapter knows without asking the agent it says at once (`said`), for
+    /// example that a thread cannot be opened because the handshake failed.
     ///
     /// # Errors
     /// [`CannotTell`]; then no frame was made and no state changed.

@@ -4,6 +4,7 @@ use crate::config::ApiConfig;
 use crate::stop::Stop;
 use mainstay_host::Host;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,6 +15,8 @@ pub(crate) struct App {
     pub(crate) config: ApiConfig,
     /// The bound TCP address.
     pub(crate) bound: Option<SocketAddr>,
+    /// The bound Unix socket.
+    pub(crate) socket: Option<PathBuf>,
     pub(crate) stop: Stop,
     pub(crate) since: Instant,
 }

@@ -39,8 +39,9 @@ pub struct ApiConfig {
     /// Further names by which clients may call this host, beside the loopback ones: values of the Host header without
     /// the port.
     pub allowed_hosts: Vec<String>,
-    /// The Unix socket; None: TCP only. Its path may be longer than a socket address.
-    pub socket: Option<PathBuf>,
+    /// Where the Unix socket may stand: the first place that no other host holds is taken; none: TCP only. A path may
+    /// be longer than a socket address.
+    pub sockets: Vec<PathBuf>,
     /// The version to tell clients.
     pub version: String,
     /// Where agents' processes are known from.
@@ -53,7 +54,7 @@ impl std::fmt::Debug for ApiConfig {
             .field("listen", &self.listen)
             .field("allow_remote", &self.allow_remote)
             .field("allowed_hosts", &self.allowed_hosts)
-            .field("socket", &self.socket)
+            .field("sockets", &self.sockets)
             .field("version", &self.version)
             .finish_non_exhaustive()
     }

@@ -129,7 +129,7 @@ mod tests {
             listen: None,
             allow_remote: false,
             allowed_hosts: allowed.iter().map(|&name| name.to_owned()).collect(),
-            socket: None,
+            sockets: Vec::new(),
             version: String::new(),
             agent_pids: AgentPids::new(Vec::new),
         }

@@ -8,6 +8,7 @@ use mainstay_core::{Command, Cursor, OperationKey, Reply, Session};
 use mainstay_host::{Answered, Operation};
 use serde::Serialize;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// The header of a response that was given before.
 const REPLAY_HEADER: &str = "idempotent-replay";
@@ -48,10 +49,31 @@ pub(crate) fn operation(call: &Call, status: u16, make: &MakeBody) -> Result<Opt
 
 /// Gives a session a command and answers with what `make` makes.
 pub(crate) async fn command(call: &Call, command: Command, status: u16, make: &MakeBody) -> Answer {
-    let session = call.session()?;
+    let answered = carry_out(call, command, status, make).await?;
+    answer(call, call.session()?, answered, status, make).await
+}
+
+/// Gives a session a command.
+pub(crate) async fn carry_out(
+    call: &Call,
+    command: Command,
+    status: u16,
+    make: &MakeBody,
+) -> Result<Answered, Problem> {
     let operation = operation(call, status, make)?;
-    let answered = call.app.host.command(session, command, operation).await?;
-    answer(call, session, answered, status, make).await
+    let (host, session) = (call.app.host.clone(), call.session()?.to_owned());
+    Ok(apart(move || async move { host.command(&session, command, operation).await }).await??)
+}
+
+/// Drives a future that may not change threads: an operation's closure is not shared between threads, and the host
+/// borrows it while it waits. One thread of the blocking pool per command in flight; further ones wait for a thread.
+pub(crate) async fn apart<T: Send + 'static, F: Future<Output = T>>(
+    begin: impl FnOnce() -> F + Send + 'static,
+) -> Result<T, Problem> {
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || runtime.block_on(begin()))
+        .await
+        .map_err(|_| Problem { side_effect_possible: true, ..Problem::new(Code::ShuttingDown, "the host is shutting down") })
 }
 
 /// The response to what was carried out.

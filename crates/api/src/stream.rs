@@ -99,7 +99,8 @@ impl Source for SessionSource {
             match self.subscription.pull().await {
                 Ok(Delivered::Events(lines)) => {
                     self.ended = lines.last().is_some_and(|line| line.kind == "session.deleted");
-                    return Some(write_lines(self.subscription.cursor().epoch, &lines));
+                    let epoch = self.subscription.cursor().epoch;
+                    return Some(write_lines(epoch, lines.iter().map(|line| (line.seq, &*line.kind, &*line.json))));
                 }
                 Ok(Delivered::Reset(reset)) => {
                     self.caught_up = false;
@@ -163,16 +164,17 @@ pub(crate) async fn timeline_page(
 /// Room for `id`, `event`, `data` and their line ends.
 const FRAME_OVERHEAD: usize = 96;
 
-fn write_lines(epoch: u64, lines: &[mainstay_host::Line]) -> Bytes {
-    let bytes = lines.iter().map(|line| line.json.len() + FRAME_OVERHEAD).sum();
+/// Lines as (seq, type, JSON).
+fn write_lines<'a>(epoch: u64, lines: impl Iterator<Item = (u64, &'a str, &'a [u8])> + Clone) -> Bytes {
+    let bytes = lines.clone().map(|(_, _, json)| json.len() + FRAME_OVERHEAD).sum();
     let mut chunk = Vec::with_capacity(bytes);
     let mut head = String::with_capacity(FRAME_OVERHEAD);
-    for line in lines {
+    for (seq, kind, json) in lines {
         head.clear();
         // Writing to a string does not fail.
-        let _written = write!(head, "id: {epoch}:{}\nevent: {}\ndata: ", line.seq, line.kind);
+        let _written = write!(head, "id: {epoch}:{seq}\nevent: {kind}\ndata: ");
         chunk.extend_from_slice(head.as_bytes());
-        chunk.extend_from_slice(&line.json);
+        chunk.extend_from_slice(json);
         chunk.extend_from_slice(b"\n\n");
     }
     chunk.into()

@@ -142,7 +142,7 @@ impl Host {
             store,
             keepers,
             registry: Registry::default(),
-            hubs: Hubs::new(feed_head),
+            hubs: Arc::new(Hubs::new(feed_head)),
         });
         Ok((Opening { shared, lock, plan }, opened.rewound))
     }
@@ -369,10 +369,13 @@ impl Host {
     /// [`HostError::SessionUnknown`].
     pub async fn subscribe(&self, session: &str, after: Option<Cursor>) -> Result<Subscription, HostError> {
         let row = self.session(session).await?;
+        let hub = self.shared.hubs.of(row.key, Cursor { epoch: row.epoch, seq: row.head });
+        // Read again now that every lane publishes to this hub: nothing can be committed unseen in between.
+        let row = self.session(session).await?;
         let committed = Cursor { epoch: row.epoch, seq: row.head };
-        let hub = self.shared.hubs.of(row.key, committed);
         let after = after.unwrap_or(Cursor { epoch: row.epoch, seq: 0 });
-        Ok(Subscription::new(self.store(), row.key, hub, after))
+        let (store, hubs) = (self.store(), self.shared.hubs.clone());
+        Ok(Subscription::new(store, hubs, row.key, hub, committed, after))
     }
 
     /// Follows the host feed after a position.

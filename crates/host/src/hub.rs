@@ -55,6 +55,10 @@ impl Hub {
             if ring.epoch != head.epoch {
                 *ring = Ring { epoch: head.epoch, ..Ring::default() };
             }
+            if ring.lines.is_empty() {
+                // The store may hold lines between what was published here before and these: they are behind the ring.
+                ring.bytes = 0;
+            }
             if self.head.receiver_count() == 0 {
                 ring.lines.clear();
                 ring.bytes = 0;
@@ -71,6 +75,17 @@ impl Hub {
             }
         }
         self.head.send_replace(head);
+    }
+
+    /// Learns from the store what was committed while no lane published here.
+    pub(crate) fn raise(&self, committed: Cursor) {
+        self.head.send_if_modified(|head| {
+            let newer = committed > *head;
+            if newer {
+                *head = committed;
+            }
+            newer
+        });
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<Cursor> {
@@ -130,13 +145,15 @@ impl Hubs {
 
     /// The hub of a session, made with what the caller knows to be committed.
     pub(crate) fn of(&self, key: SessionKey, committed: Cursor) -> Arc<Hub> {
-        let mut sessions = self.sessions();
-        sessions.entry(key).or_insert_with(|| Arc::new(Hub::new(committed))).clone()
+        let hub = self.sessions().entry(key).or_insert_with(|| Arc::new(Hub::new(committed))).clone();
+        hub.raise(committed);
+        hub
     }
 
-    /// Forgets a hub that nobody else holds.
-    pub(crate) fn tidy(&self, key: SessionKey) {
+    /// Gives a hub back; the last one to do so makes it forgotten.
+    pub(crate) fn give_back(&self, key: SessionKey, hub: Arc<Hub>) {
         let mut sessions = self.sessions();
+        drop(hub);
         if sessions.get(&key).is_some_and(|hub| Arc::strong_count(hub) == 1) {
             sessions.remove(&key);
         }

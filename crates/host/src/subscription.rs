@@ -2,7 +2,7 @@
 //! reads the store, and none is ever skipped.
 
 use crate::error::HostError;
-use crate::hub::{FromRing, Hub};
+use crate::hub::{FromRing, Hub, Hubs};
 use crate::journal::Line;
 use mainstay_core::Cursor;
 use mainstay_store::{FeedRow, PageLimit, SessionKey, Store};
@@ -50,16 +50,38 @@ pub enum Delivered {
 #[derive(Debug)]
 pub struct Subscription {
     store: Arc<dyn Store>,
+    hubs: Arc<Hubs>,
     key: SessionKey,
-    hub: Arc<Hub>,
+    /// Always there until the drop, which gives it back.
+    hub: Option<Arc<Hub>>,
     head: watch::Receiver<Cursor>,
     cursor: Cursor,
+    /// The reader's cursor was ahead of the journal when it came.
+    ahead: bool,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(hub) = self.hub.take() {
+            self.hubs.give_back(self.key, hub);
+        }
+    }
 }
 
 impl Subscription {
-    pub(crate) fn new(store: Arc<dyn Store>, key: SessionKey, hub: Arc<Hub>, after: Cursor) -> Self {
+    /// `committed` was read from the store after the hub was in place.
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        hubs: Arc<Hubs>,
+        key: SessionKey,
+        hub: Arc<Hub>,
+        committed: Cursor,
+        after: Cursor,
+    ) -> Self {
+        hub.raise(committed);
         let head = hub.watch();
-        Self { store, key, hub, head, cursor: after }
+        let ahead = after > hub.head();
+        Self { store, hubs, key, hub: Some(hub), head, cursor: after, ahead }
     }
 
     /// The last event given.
@@ -74,23 +96,18 @@ impl Subscription {
     /// [`HostError::Read`] where the store cannot be read; the cursor has not moved.
     pub async fn pull(&mut self) -> Result<Delivered, HostError> {
         let head = *self.head.borrow_and_update();
-        if self.cursor.epoch != head.epoch {
-            let reason = if self.cursor.epoch > head.epoch {
-                ResetReason::CursorAhead
-            } else {
-                ResetReason::EpochChanged
-            };
-            self.cursor = head;
-            return Ok(Delivered::Reset(Reset { reason, head }));
-        }
-        if self.cursor.seq > head.seq {
+        if std::mem::take(&mut self.ahead) {
             self.cursor = head;
             return Ok(Delivered::Reset(Reset { reason: ResetReason::CursorAhead, head }));
         }
-        let lines = match self.hub.after(self.cursor, PULL_BYTES) {
-            FromRing::UpToDate => return Ok(Delivered::CaughtUp),
-            FromRing::Lines(lines) => lines,
-            FromRing::Behind => self.read_store().await?,
+        if self.cursor.epoch != head.epoch {
+            self.cursor = head;
+            return Ok(Delivered::Reset(Reset { reason: ResetReason::EpochChanged, head }));
+        }
+        let lines = match self.hub.as_ref().map(|hub| hub.after(self.cursor, PULL_BYTES)) {
+            Some(FromRing::UpToDate) | None => return Ok(Delivered::CaughtUp),
+            Some(FromRing::Lines(lines)) => lines,
+            Some(FromRing::Behind) => self.read_store().await?,
         };
         match lines.last() {
             Some(last) => {

@@ -41,6 +41,10 @@ const SMALL_FILE_LIMIT: u64 = 1 << 20;
 /// A looker holds the lock, shared, for microseconds. Removal waits this long for it before it says "busy".
 const LOOKER_PATIENCE: Duration = Duration::from_millis(200);
 
+// Names that no token can have, so folders in the making or in deletion are never listed.
+const HALF_MADE: &str = ".new-";
+const HALF_DELETED: &str = ".gone-";
+
 /// The folder of all keepers of one home.
 #[derive(Clone, Debug)]
 pub struct KeepersDir {
@@ -127,6 +131,25 @@ impl KeepersDir {
         Ok(folders)
     }
 
+    /// Deletes what crashed hosts left half made or half deleted; none of it was ever, or is any more, a keeper's
+    /// folder. To be called by the one host of this home before it reserves anything.
+    pub fn remove_leftovers(&self) -> Result<(), FolderError> {
+        let entries = match std::fs::read_dir(&self.path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed("list the keepers")(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed("list the keepers"))?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(HALF_MADE) || name.starts_with(HALF_DELETED) {
+                std::fs::remove_dir_all(entry.path()).map_err(failed("delete a leftover"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the folder of a new keeper, its lock held by this process from the first moment it is visible.
     pub fn reserve(&self, token: &str) -> Result<ReservedFolder, FolderError> {
         if !is_valid_token(token) {
@@ -142,7 +165,7 @@ impl KeepersDir {
             return Err(FolderError::Exists);
         }
         // A leading dot is no token, so an unfinished folder of a crashed host is never listed.
-        let hidden = self.path.join(format!(".new-{}-{token}", std::process::id()));
+        let hidden = self.path.join(format!("{HALF_MADE}{}-{token}", std::process::id()));
         DirBuilder::new().mode(0o700).create(&hidden).map_err(failed("make the keeper's folder"))?;
         let made = fill_reserved(&hidden, &folder.path);
         if made.is_err() {
@@ -257,7 +280,7 @@ impl KeeperFolder {
         }
         // Out of sight first: a half-deleted folder must not look like one whose agent never ran.
         let parent = self.path.parent().unwrap_or(Path::new("."));
-        let doomed = parent.join(format!(".gone-{}-{}", std::process::id(), self.token));
+        let doomed = parent.join(format!("{HALF_DELETED}{}-{}", std::process::id(), self.token));
         std::fs::rename(&self.path, &doomed).map_err(failed("set the keeper's folder aside"))?;
         std::fs::remove_dir_all(&doomed).map_err(failed("delete the keeper's folder"))
     }
@@ -382,6 +405,19 @@ mod tests {
         assert!(matches!(folder.look_at_lock(), LockSight::Missing { what: "folder" }));
         folder.remove().expect("removing twice is done already");
         assert_eq!(std::fs::read_dir(keepers.path()).expect("dir").count(), 0, "nothing hidden is left");
+    }
+
+    #[test]
+    fn leftovers_are_not_listed_and_can_be_removed() {
+        let (_home, keepers) = keepers();
+        keepers.remove_leftovers().expect("nothing there yet");
+        let reserved = keepers.reserve("real").expect("reserve");
+        for name in [".new-1-x", ".gone-1-y"] {
+            std::fs::create_dir_all(keepers.path().join(name).join("spool")).expect("mkdir");
+        }
+        assert_eq!(keepers.list().expect("list"), vec![reserved.folder().clone()]);
+        keepers.remove_leftovers().expect("remove");
+        assert_eq!(std::fs::read_dir(keepers.path()).expect("dir").count(), 1);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!
 //! Blocking code on one thread, no async runtime: a keeper is measured in hundreds of kilobytes.
 
+mod cgroup;
 pub mod folder;
 pub mod identity;
 pub mod inbox;

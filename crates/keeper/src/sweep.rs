@@ -4,6 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
+use crate::cgroup::Cgroup;
 use crate::folder::{FolderError, KeeperFolder, LockSight};
 use crate::identity::IdentityCheck;
 use crate::manifest::{StrayOutcome, StrayReport};
@@ -39,6 +40,9 @@ pub fn sweep(folder: &KeeperFolder, provider_vars: &[(String, String)]) -> Resul
         return Err(SweepError::KeeperLives);
     }
     let agent = folder.agent_identity().map_err(SweepError::Identity)?;
+    // Without a readable manifest the group is not known; descent and marks find the processes as well.
+    let cgroup =
+        folder.manifest().ok().flatten().and_then(|it| it.cgroup).and_then(|it| Cgroup::existing(&it));
     let marks = Marks::new(&folder.token, provider_vars);
     let find = |table: &ProcessTable| {
         let mut pids: Vec<i32> = table.pids().filter(|&pid| marks.are_on(pid)).collect();
@@ -48,9 +52,14 @@ pub fn sweep(folder: &KeeperFolder, provider_vars: &[(String, String)]) -> Resul
             pids.push(agent.pid);
             pids.extend(table.descendants(agent.pid));
         }
+        pids.extend(cgroup.iter().flat_map(Cgroup::members));
         pids
     };
     let reports = end_all(&self_and_ancestors(), find, || ()).map_err(SweepError::Processes)?;
+    if let Some(cgroup) = &cgroup {
+        cgroup.kill();
+        cgroup.remove();
+    }
     let mut sweep = SweepReport::default();
     for report in reports {
         match report.outcome {

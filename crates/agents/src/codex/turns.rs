@@ -354,7 +354,7 @@ impl CodexAdapter {
             &session,
             AgentEvent::TurnEnded { turn: id.into(), outcome, stop_reason: None, failure, usage: None },
         );
-        if never_seen && ours {
+        if never_seen && ours && outcome == Outcome::Interrupted {
             // Stopped before it was taken, and lost with it: only a person may want it sent again.
             self.sessions.change(at).input = None;
         } else if never_seen && self.ready() {

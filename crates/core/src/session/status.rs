@@ -76,6 +76,9 @@ impl Session {
         if !self.turns.is_empty() || self.input_untaken() {
             return report(Status::Running, None);
         }
+        if !self.items.is_empty() {
+            return report(Status::Running, Some("background"));
+        }
         if self.submissions.iter().any(doubtful) {
             return report(Status::RequiresAction, Some("whether a message reached the agent is not known"));
         }

@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) keepers: KeepersDir,
     pub(crate) registry: Registry,
-    pub(crate) hubs: Hubs,
+    pub(crate) hubs: Arc<Hubs>,
     pub(crate) processes: Arc<Semaphore>,
     pub(crate) starting: Arc<Semaphore>,
 }
@@ -222,6 +222,7 @@ impl Lane {
                     let mut lane = new(mailbox);
                     lane.begin(row).await;
                     lane.work().await;
+                    lane.retire();
                 }
                 Err(error) => Self::refuse_all(&shared, key, &mut mailbox, &error).await,
             },
@@ -243,6 +244,7 @@ impl Lane {
                 lane.absorb();
                 lane.wait_for_commit(answer, reply, operation, false);
                 lane.work().await;
+                lane.retire();
             }
             Err(error) => {
                 let mut mailbox = mailbox;
@@ -334,8 +336,12 @@ impl Lane {
                 Woken::Idle => self.on_idle(),
             }
         }
-        self.shared.hubs.tidy(self.bound.key);
-        if let Some((_, done)) = self.shutdown.take() {
+    }
+
+    /// Gives back what the lane shared with readers, and tells who waited for its end.
+    fn retire(self) {
+        self.shared.hubs.give_back(self.bound.key, self.bound.hub);
+        if let Some((_, done)) = self.shutdown {
             // Nobody waits where the host did not wait for its lanes.
             let _told = done.send(());
         }

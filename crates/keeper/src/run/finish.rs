@@ -10,6 +10,7 @@ use super::channel::{Channel, push_control};
 use super::control::{ControlSocket, Peer};
 use super::keeper::{DISK_RETRY, Keeper, Phase};
 use super::{describe, log, now_ms, stderr_log};
+use crate::cgroup::Cgroup;
 use crate::folder::names;
 use crate::manifest::{ExitCause, ExitRecord, SpawnFailure, StrayReport};
 use crate::process_table::{Marks, ProcessTable, self_and_ancestors};
@@ -71,7 +72,8 @@ impl Keeper {
                 poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0);
             is_ready && fds.iter().any(|fd| fd.revents().contains(PollFlags::IN))
         });
-        let has_socket = matches!(channel, Channel::Ws(_)) && channel.read_fd().is_some();
+        let has_socket =
+            matches!(channel, Channel::Ws(_)) && (channel.read_fd().is_some() || channel.is_connecting());
         channel.end_output(&mut self.spool, at_ms);
         let number = channel.number();
         if has_socket {
@@ -91,7 +93,7 @@ impl Keeper {
         let find = |table: &ProcessTable| {
             let mut pids = table.descendants(own_pid);
             pids.extend(table.pids().filter(|&pid| marks.are_on(pid)));
-            pids.extend(cgroup.iter().flat_map(super::cgroup::Cgroup::members));
+            pids.extend(cgroup.iter().flat_map(Cgroup::members));
             pids
         };
         let ended = end_all(&self_and_ancestors(), find, || reap(None));

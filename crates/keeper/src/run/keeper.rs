@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::agent::{Agent, reap};
-use super::cgroup::Cgroup;
 use super::channel::{Channel, push_control};
 use super::control::ControlSocket;
 use super::finish::Leaving;
@@ -21,6 +20,7 @@ use super::inputs::Outgoing;
 use super::ladder::Ladder;
 use super::stderr_log::StderrLog;
 use super::{log, now_ms};
+use crate::cgroup::Cgroup;
 use crate::folder::KeeperFolder;
 use crate::inbox::Inbox;
 use crate::manifest::{ExitCause, Manifest, Order};

@@ -1,7 +1,6 @@
 //! The processes themselves: the keeper, and the one that becomes the agent.
 
 mod agent;
-mod cgroup;
 mod channel;
 mod control;
 mod descriptors;
@@ -18,6 +17,7 @@ mod websocket;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
 /// The whole life of a keeper process. Must be the first thing that the process does, on its main thread: it closes
@@ -40,8 +40,15 @@ pub fn exec_main() -> ExitCode {
     exec::exec()
 }
 
+/// Lines that a keeper may log in its life; further ones are dropped, so that the log stays small.
+const LOG_LINES: u32 = 1000;
+
 /// One line in the keeper's log, which is its standard error. Nothing depends on it.
 fn log(line: &str) {
+    static LOGGED: AtomicU32 = AtomicU32::new(0);
+    if LOGGED.fetch_add(1, Ordering::Relaxed) >= LOG_LINES {
+        return;
+    }
     let _ = writeln!(std::io::stderr(), "{} {line}", now_ms());
 }
 

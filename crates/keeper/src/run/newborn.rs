@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use thiserror::Error;
 
-use super::cgroup::Cgroup;
 use super::control::ControlSocket;
 use super::keeper::{Keeper, KeeperParts};
 use super::{descriptors, log, now_ms};
+use crate::cgroup::Cgroup;
 use crate::folder::{FolderError, KeeperFolder, names};
 use crate::identity::{IdentityError, ProcessIdentity};
 use crate::inbox::Inbox;

@@ -61,10 +61,12 @@ fn a_grandchild_that_holds_the_output_does_not_hold_the_end() {
 }
 
 #[test]
-fn a_stray_in_its_own_session_is_ended_and_listed() {
+fn a_stray_in_its_own_session_and_without_the_token_is_ended_and_listed() {
     let home = Home::new();
-    let mut spec =
-        home.spec("setsid -f sh -c 'echo $$ > stray; exec sleep 3600' </dev/null >/dev/null 2>&1; exec cat");
+    // Only descent leads to it: the keeper adopts it as its subreaper.
+    let mut spec = home.spec(
+        "setsid -f env -i sh -c 'echo $$ > stray; exec sleep 3600' </dev/null >/dev/null 2>&1; exec cat",
+    );
     spec.ladder = vec![end_input(10_000)];
     let mut keeper = home.birth(&spec);
     let file = home.path().join("stray");
@@ -82,8 +84,9 @@ fn a_stray_in_its_own_session_is_ended_and_listed() {
 fn after_a_keeper_killed_with_9_the_agent_is_gone_and_a_sweep_ends_the_rest() {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("subreaper");
     let home = Home::new();
+    // The agent itself does not notice that its input ends: only the keeper's death ends it.
     let script = "setsid -f sh -c 'echo $$ > stray; exec sleep 3600' </dev/null >/dev/null 2>&1; \
-                  while read -r line; do echo \"echo $line\"; done";
+                  read -r line; echo \"echo $line\"; exec sleep 3600";
     let spec = home.spec(script);
     let mut keeper = home.birth(&spec);
     let file = home.path().join("stray");
@@ -116,6 +119,55 @@ fn after_a_keeper_killed_with_9_the_agent_is_gone_and_a_sweep_ends_the_rest() {
 }
 
 #[test]
+fn a_keeper_killed_at_any_moment_of_its_birth_leaves_a_truthful_folder() {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("subreaper");
+    let home = Home::new();
+    let mut seen = std::collections::BTreeMap::new();
+    for round in 0..60_u64 {
+        let mut spec = home.spec("");
+        let trace = home.path().join(format!("ran-{}", spec.token));
+        spec.argv = vec!["/usr/bin/touch".to_owned(), trace.display().to_string()];
+        let reserved = mainstay_keeper::reserve(&home.keepers(), &spec.token).expect("reserve");
+        let folder = reserved.folder().clone();
+        let program = std::path::Path::new(crate::support::PROGRAM);
+        let newborn = mainstay_keeper::start(reserved, &spec, program, &["keeper"]).expect("start");
+        // The moment of the fault, not a wait: from before the first instruction to after the agent's end.
+        std::thread::sleep(std::time::Duration::from_micros(round * 300));
+        let mut child = newborn.child();
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        let first = probe(&folder);
+        // All that it started is this process's now; it must go without being asked to.
+        wait_until("nothing of it is left", || living_descendants(own_pid()).is_empty());
+        let last = probe(&folder);
+        let has_run = trace.exists();
+        let name = match (&first, &last) {
+            // The process that was to become the agent still held the lock, as a copy made by its fork.
+            (Probe::Indeterminate { .. }, Probe::Unused) => {
+                assert!(!has_run, "round {round}: an agent ran that nobody knows of");
+                "unclear, then unused"
+            }
+            (Probe::Indeterminate { .. }, Probe::KeeperGone { .. }) => "unclear, then gone",
+            (Probe::Unused, Probe::Unused) => {
+                assert!(!has_run, "round {round}: an agent ran that nobody knows of");
+                "unused"
+            }
+            // The identity was written in between; the agent still did not run, as the lock was free by then.
+            (Probe::Unused, Probe::KeeperGone { .. }) => {
+                assert!(!has_run, "round {round}: unused, and then it ran");
+                "unused, then named"
+            }
+            (Probe::KeeperGone { .. }, Probe::KeeperGone { .. }) => "gone",
+            (Probe::Ended { .. }, Probe::Ended { .. }) => "ended",
+            other => panic!("round {round}: {other:?}"),
+        };
+        *seen.entry(name).or_insert(0) += 1;
+    }
+    println!("{seen:?}");
+    assert!(seen.contains_key("unused") && seen.len() >= 2, "the faults hit several stages: {seen:?}");
+}
+
+#[test]
 fn a_keeper_killed_while_an_input_is_half_written_leaves_it_in_doubt() {
     let home = Home::new();
     let mut keeper = home.birth(&home.spec("echo ready; while :; do sleep 1000; done"));
@@ -123,6 +175,11 @@ fn a_keeper_killed_while_an_input_is_half_written_leaves_it_in_doubt() {
     keeper.input(1, 1, &"L".repeat(300_000));
     keeper.input(2, 1, "waits");
     while keeper.answer() != (mainstay_keeper::wire::ToHost::Recorded { n: 2 }) {}
+    // Taken over is not begun yet.
+    let folder = keeper.folder.clone();
+    wait_until("the first is begun", || {
+        folder.inbox_state().is_ok_and(|it| it.is_some_and(|it| it.started == 1))
+    });
     let identity = keeper.keeper().clone();
     kill(&identity);
     wait_until("the keeper is gone", || is_gone(&identity));

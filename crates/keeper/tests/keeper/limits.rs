@@ -78,6 +78,31 @@ fn a_host_that_commits_in_time_sees_no_limit() {
     assert_eq!(keeper.wait_ended().cause, ExitCause::AgentLeft);
 }
 
+#[test]
+fn small_records_flow_fast() {
+    const COUNT: usize = 400_000;
+    let home = Home::new();
+    let script = format!("yes '{}' | head -n {COUNT}", "x".repeat(100));
+    let keeper = home.birth(&home.spec(&script));
+    let begun = Instant::now();
+    let mut reader = mainstay_keeper::SpoolReader::open(keeper.folder.spool_path());
+    let (mut position, mut count, mut reading) = (0, 0, Duration::ZERO);
+    let mut batch = mainstay_keeper::Batch::default();
+    wait_until("all records came", || {
+        let before = Instant::now();
+        reader.read_into(position, 256 << 10, &mut batch).expect("read");
+        reading += before.elapsed();
+        position = batch.next();
+        count += batch.records().filter(|record| record.payload.len() == 100).count();
+        count == COUNT
+    });
+    let whole = begun.elapsed();
+    let rate = |time: Duration| (COUNT as f64 / time.as_secs_f64()) as u64;
+    println!("agent to reader: {} records/s, reading alone: {} records/s", rate(whole), rate(reading));
+    // An unoptimized build on a busy machine; an optimized one does many times that.
+    assert!(rate(whole) > 10_000);
+}
+
 /// A file system of its own that is small enough to fill.
 struct SmallDisk {
     point: tempfile::TempDir,

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 const EMPTY_WAIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
-pub(super) struct Cgroup {
+pub(crate) struct Cgroup {
     path: PathBuf,
 }
 
 impl Cgroup {
     /// Makes the group. `None` when it cannot be made, or cannot be killed as a whole; descent and token still
     /// find the agent's processes then.
-    pub(super) fn create(parent: &Path, token: &str) -> Option<Self> {
+    pub(crate) fn create(parent: &Path, token: &str) -> Option<Self> {
         let path = parent.join(format!("mainstay-{token}"));
         std::fs::create_dir(&path).ok()?;
         let cgroup = Self { path };
@@ -26,24 +26,29 @@ impl Cgroup {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// A group that a dead keeper had made; `None` when it is not there any more.
+    pub(crate) fn existing(path: &Path) -> Option<Self> {
+        path.join("cgroup.kill").exists().then(|| Self { path: path.to_owned() })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn members(&self) -> Vec<i32> {
+    pub(crate) fn members(&self) -> Vec<i32> {
         std::fs::read_to_string(self.path.join("cgroup.procs"))
             .map(|text| text.lines().filter_map(|line| line.parse().ok()).collect())
             .unwrap_or_default()
     }
 
     /// Kills every member, also in groups below.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         // A group without members, or one that is gone already, needs no killing.
         let _ = std::fs::write(self.path.join("cgroup.kill"), "1");
     }
 
     /// Removes the group once it is empty; one that does not become empty stays, with its members listed as strays.
-    pub(super) fn remove(&self) {
+    pub(crate) fn remove(&self) {
         let deadline = Instant::now() + EMPTY_WAIT;
         while std::fs::remove_dir(&self.path).is_err() && self.path.exists() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));

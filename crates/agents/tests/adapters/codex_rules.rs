@@ -1,0 +1,731 @@
+//! One test for each rule of the Codex adapter.
+
+use crate::harness::{Harness, Life, select};
+use mainstay_agents::{AgentKind, CannotTell};
+use mainstay_core::SessionOptions;
+use mainstay_core::content::Answer;
+use serde_json::{Value, json};
+
+const NO_ACTIVE_TURN: &str = "no active turn to interrupt";
+
+fn handshake(harness: &mut Harness) -> Vec<String> {
+    harness.connect();
+    let id = harness.sent_id("initialize");
+    harness.message(&json!({ "id": id, "result": { "userAgent": "mainstay/0.171.0 (Linux)" } }))
+}
+
+fn connected() -> Harness {
+    let mut harness = Harness::new(AgentKind::Codex, Life::NewEachStep);
+    harness.bind("s1");
+    assert_eq!(handshake(&mut harness), ["all: Ready codex 0.171.0", r#"send {"method":"initialized"}"#]);
+    harness
+}
+
+fn answer(harness: &mut Harness, method: &str, result: &Value) -> Vec<String> {
+    let id = harness.sent_id(method);
+    harness.message(&json!({ "id": id, "result": result }))
+}
+
+fn refuse(harness: &mut Harness, method: &str, message: &str) -> Vec<String> {
+    let id = harness.sent_id(method);
+    harness.message(&json!({ "id": id, "error": { "code": -32600, "message": message } }))
+}
+
+fn thread(id: &str) -> Value {
+    json!({ "thread": { "id": id, "status": { "type": "idle" } } })
+}
+
+/// A session with the new, open thread T.
+fn open() -> Harness {
+    let mut harness = connected();
+    harness.open("s1", None);
+    assert_eq!(answer(&mut harness, "thread/start", &thread("T")), ["s1: ThreadOpened T"]);
+    harness
+}
+
+fn event(method: &str, mut params: Value) -> Value {
+    params["threadId"] = json!("T");
+    json!({ "method": method, "params": params, "emittedAtMs": 1 })
+}
+
+fn started(turn: &str) -> Value {
+    event("turn/started", json!({ "turn": { "id": turn, "status": "inProgress" } }))
+}
+
+fn ended(turn: &str, status: &str) -> Value {
+    event("turn/completed", json!({ "turn": { "id": turn, "status": status, "error": null } }))
+}
+
+fn user_message(id: &str, client_id: Option<&str>) -> Value {
+    json!({ "type": "userMessage", "id": id, "clientId": client_id, "completedAtMs": 2,
+            "content": [{ "type": "text", "text": "hello", "text_elements": [] }] })
+}
+
+fn completed(turn: &str, item: &Value) -> Value {
+    event("item/completed", json!({ "turnId": turn, "item": item }))
+}
+
+/// As [`open`], with the message m1 given and answered: its turn is U1, which has not started.
+fn named() -> Harness {
+    let mut harness = open();
+    harness.start("s1", "m1", "hello").expect("can be told");
+    assert_eq!(answer(&mut harness, "turn/start", &json!({ "turn": { "id": "U1" } })), Vec::<String>::new());
+    harness
+}
+
+/// As [`named`], with the turn running and the message taken.
+fn running() -> Harness {
+    let mut harness = named();
+    assert_eq!(harness.message(&started("U1")), ["s1: TurnStarted U1 Message m1"]);
+    let taken = completed("U1", &user_message("u1", Some("m1")));
+    assert_eq!(harness.message(&taken), ["s1: InputTaken m1 ClientId"]);
+    harness
+}
+
+fn approval(id: u64) -> Value {
+    json!({ "id": id, "method": "item/commandExecution/requestApproval", "params": {
+        "threadId": "T", "turnId": "U1", "itemId": "c1", "command": "git status",
+        "proposedExecpolicyAmendment": ["git", "status"] } })
+}
+
+/// A new connection up to the answer of the thread's resumption; gives what was sent then.
+fn reconnect(harness: &mut Harness) -> Vec<String> {
+    harness.disconnect();
+    let sent = handshake(harness);
+    assert!(sent[2].contains("thread/resume") && sent[2].contains(r#""excludeTurns":true"#), "{sent:?}");
+    answer(harness, "thread/resume", &thread("T"))
+}
+
+fn history(harness: &mut Harness, turns: &Value, next: &Value) -> Vec<String> {
+    answer(harness, "thread/turns/list", &json!({ "data": turns, "nextCursor": next }))
+}
+
+#[test]
+fn a_thread_is_made_with_a_sandbox_and_a_policy() {
+    let mut harness = connected();
+    harness.open("s1", None);
+    assert_eq!(
+        harness.sent[0]["params"],
+        json!({ "cwd": "/work", "approvalPolicy": "on-request", "sandbox": "workspace-write" })
+    );
+    let options = SessionOptions {
+        model: Some("m".to_owned()),
+        sandbox: Some("read-only".to_owned()),
+        approval: Some("untrusted".to_owned()),
+        tier: Some("fast".to_owned()),
+        ..SessionOptions::default()
+    };
+    harness.open_with("s1", Some("T"), options, &[]);
+    assert_eq!(
+        harness.sent[0]["params"],
+        json!({ "cwd": "/work", "approvalPolicy": "untrusted", "sandbox": "read-only", "model": "m",
+                "serviceTier": "fast", "threadId": "T", "excludeTurns": true })
+    );
+    assert!(harness.sent[0].get("jsonrpc").is_none(), "Codex sends and needs no such field");
+}
+
+#[test]
+fn refused_threads_are_classified_in_one_place() {
+    for (message, code) in [
+        ("no rollout found for thread id T", "thread_missing"),
+        ("thread T already has an active writer", "active_writer"),
+        ("session T is archived. Run `codex unarchive T` to unarchive it first.", "agent_refused"),
+    ] {
+        let mut harness = connected();
+        harness.open("s1", Some("T"));
+        let said = refuse(&mut harness, "thread/resume", message);
+        assert!(said[0].starts_with("s1: ThreadRefused"), "{said:?}");
+        assert!(said[0].contains(&format!(r#""code":"{code}""#)) && said[0].contains(message), "{said:?}");
+        assert_eq!(harness.start("s1", "m1", "x"), Err(CannotTell::NoThread("s1".into())));
+    }
+}
+
+#[test]
+fn the_answer_names_the_turn_and_the_user_message_is_the_proof() {
+    let mut harness = open();
+    let sent = harness.start("s1", "m1", "hello").expect("can be told");
+    assert!(sent[0].starts_with("send carries m1"), "{sent:?}");
+    assert_eq!(
+        harness.sent[0]["params"],
+        json!({ "threadId": "T", "clientUserMessageId": "m1", "input": [{ "type": "text", "text": "hello" }] })
+    );
+    assert_eq!(harness.start("s1", "m2", "x"), Err(CannotTell::InputUntaken("s1".into())));
+    running();
+}
+
+#[test]
+fn a_turn_that_starts_before_the_answer_is_unknown_until_the_answer_names_it() {
+    let mut harness = open();
+    harness.start("s1", "m1", "hello").expect("can be told");
+    let id = harness.sent_id("turn/start");
+    assert_eq!(harness.message(&started("U1")), ["s1: TurnStarted U1 Unknown -"]);
+    let taken = completed("U1", &user_message("u1", Some("m1")));
+    assert_eq!(harness.message(&taken), ["s1: InputTaken m1 ClientId"]);
+    let named = json!({ "id": id, "result": { "turn": { "id": "U1" } } });
+    assert_eq!(harness.message(&named), ["s1: TurnStarted U1 Message m1"]);
+}
+
+#[test]
+fn a_message_that_joined_another_clients_turn_does_not_claim_it() {
+    let mut harness = open();
+    assert_eq!(harness.message(&started("V")), ["s1: TurnStarted V Unknown -"]);
+    harness.start("s1", "m1", "hello").expect("can be told");
+    assert_eq!(answer(&mut harness, "turn/start", &json!({ "turn": { "id": "V" } })), Vec::<String>::new());
+    let taken = completed("V", &user_message("u1", Some("m1")));
+    assert_eq!(harness.message(&taken), ["s1: InputTaken m1 ClientId"]);
+}
+
+#[test]
+fn a_refused_message_is_rejected() {
+    let mut harness = open();
+    harness.start("s1", "m1", "hello").expect("can be told");
+    let said = refuse(&mut harness, "turn/start", "thread not found: T");
+    assert!(said[0].starts_with("s1: InputRejected m1") && said[0].contains("agent_refused"), "{said:?}");
+    assert!(harness.start("s1", "m2", "x").is_ok());
+}
+
+#[test]
+fn another_clients_message_is_an_item() {
+    let mut harness = running();
+    assert_eq!(
+        harness.message(&completed("U1", &user_message("u2", Some("theirs")))),
+        [r#"s1: ItemCompleted u2 in U1 UserMessage Completed content=[{"text":"hello","type":"text"}]"#]
+    );
+    assert_eq!(
+        harness.message(&completed("U1", &user_message("u1", Some("m1")))),
+        Vec::<String>::new(),
+        "our own again is neither"
+    );
+}
+
+#[test]
+fn ends_of_turns() {
+    for (turn, end) in [
+        (json!({ "id": "U1", "status": "completed" }), "Completed -"),
+        (json!({ "id": "U1", "status": "interrupted", "error": null }), "Interrupted -"),
+    ] {
+        let mut harness = running();
+        let said = harness.message(&event("turn/completed", json!({ "turn": turn })));
+        assert_eq!(said, [format!("s1: TurnEnded U1 {end}")]);
+    }
+    for (info, end, code) in [
+        (json!("usageLimitExceeded"), "Limit", "limit"),
+        (json!("contextWindowExceeded"), "Limit", "limit"),
+        (json!("other"), "Failed", "provider"),
+        (json!({ "httpConnectionFailed": { "httpStatusCode": 503 } }), "Failed", "provider"),
+        (json!("unauthorized"), "Failed", "sign_in"),
+    ] {
+        let mut harness = running();
+        let error = json!({ "message": "no luck", "codexErrorInfo": info });
+        let turn = json!({ "id": "U1", "status": "failed", "error": error });
+        let said = harness.message(&event("turn/completed", json!({ "turn": turn })));
+        assert!(said[0].starts_with(&format!("s1: TurnEnded U1 {end} - ")), "{said:?}");
+        assert!(said[0].contains(&format!(r#""code":"{code}""#)), "{said:?}");
+    }
+    let mut harness = running();
+    let said = harness.message(&ended("U1", "evaporated"));
+    assert!(said[0].contains("Failed") && said[0].contains("evaporated"), "{said:?}");
+}
+
+#[test]
+fn a_retried_error_is_a_notice_and_the_last_one_is_kept_for_the_end() {
+    let mut harness = running();
+    let error = |retry: bool| {
+        event(
+            "error",
+            json!({ "turnId": "U1", "willRetry": retry, "error": { "message": "cut", "codexErrorInfo": "other" } }),
+        )
+    };
+    assert!(harness.message(&error(true))[0].starts_with(r#"s1: Notice Warning "cut""#));
+    assert_eq!(harness.message(&error(false)), Vec::<String>::new());
+    let said = harness.message(&ended("U1", "failed"));
+    assert_eq!(said, [r#"s1: TurnEnded U1 Failed - {"code":"provider","message":"cut"}"#]);
+}
+
+#[test]
+fn streamed_text_changes_no_state() {
+    let mut harness = running();
+    for (method, kind) in [
+        ("item/agentMessage/delta", "AgentMessage"),
+        ("item/reasoning/summaryTextDelta", "AgentThought"),
+        ("item/reasoning/textDelta", "AgentThought"),
+        ("item/plan/delta", "Plan"),
+        ("item/commandExecution/outputDelta", "ToolCall"),
+    ] {
+        let delta = event(method, json!({ "turnId": "U1", "itemId": "i", "delta": "t\"x" }));
+        assert_eq!(harness.message(&delta), [format!(r#"s1: ItemDelta i in U1 {kind} "t\"x""#)]);
+        assert_eq!(harness.changed, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn streamed_reasoning_reads_as_the_whole_does() {
+    let mut harness = running();
+    let part = |index: u64| {
+        event(
+            "item/reasoning/summaryPartAdded",
+            json!({ "turnId": "U1", "itemId": "r", "summaryIndex": index }),
+        )
+    };
+    assert_eq!(harness.message(&part(0)), Vec::<String>::new());
+    assert_eq!(harness.message(&part(1)), [r#"s1: ItemDelta r in U1 AgentThought "\n\n""#]);
+    let whole = json!({ "type": "reasoning", "id": "r", "summary": ["one", "two"], "content": ["inner"] });
+    assert_eq!(
+        harness.message(&completed("U1", &whole)),
+        [r#"s1: ItemCompleted r in U1 AgentThought Completed "one\n\ntwo""#]
+    );
+    let raw = json!({ "type": "reasoning", "id": "r", "summary": [], "content": ["inner"] });
+    assert!(harness.message(&completed("U1", &raw))[0].ends_with(r#"Completed "inner""#));
+    let hidden = json!({ "type": "reasoning", "id": "r", "summary": [], "content": [] });
+    assert!(harness.message(&completed("U1", &hidden))[0].ends_with("Completed"), "what streamed stays");
+}
+
+#[test]
+fn items_of_all_kinds() {
+    let mut harness = running();
+    for (item, said) in [
+        (
+            json!({ "type": "commandExecution", "id": "c", "command": "ls", "cwd": "/w", "status": "declined",
+                    "aggregatedOutput": null, "exitCode": null }),
+            r#"ToolCall Declined provider_type="commandExecution" raw_input={"command":"ls","cwd":"/w"} title="ls" tool_kind="execute""#,
+        ),
+        (
+            json!({ "type": "commandExecution", "id": "c", "command": "ls", "status": "completed",
+                    "aggregatedOutput": "f\n", "exitCode": 0, "durationMs": 3 }),
+            r#"ToolCall Completed "f\n" provider_type="commandExecution" raw_input={"command":"ls"} raw_output={"durationMs":3,"exitCode":0} title="ls" tool_kind="execute""#,
+        ),
+        (
+            json!({ "type": "fileChange", "id": "c", "status": "completed",
+                    "changes": [{ "path": "/a", "kind": { "type": "add" }, "diff": "x" }] }),
+            r#"ToolCall Completed content=[{"newText":"x","oldText":null,"path":"/a","type":"diff"}] locations=[{"path":"/a"}] provider_type="fileChange" title="Change /a" tool_kind="edit""#,
+        ),
+        (
+            json!({ "type": "fileChange", "id": "c", "status": "failed", "changes": [
+                { "path": "/a", "kind": { "type": "update", "move_path": null }, "diff": "@@" },
+                { "path": "/b", "kind": { "type": "delete" }, "diff": "old" }] }),
+            r#"ToolCall Failed content=[{"change":{"move_path":null,"type":"update"},"path":"/a","type":"diff","unifiedDiff":"@@"},{"newText":"","oldText":"old","path":"/b","type":"diff"}] locations=[{"path":"/a"},{"path":"/b"}] provider_type="fileChange" title="Change 2 files" tool_kind="edit""#,
+        ),
+        (
+            json!({ "type": "mcpToolCall", "id": "c", "server": "s", "tool": "t", "status": "failed",
+                    "arguments": { "a": 1 }, "result": null, "error": { "message": "closed" } }),
+            r#"ToolCall Failed provider_type="mcpToolCall" raw_input={"a":1} raw_output={"error":{"message":"closed"}} title="s: t" tool_kind="other""#,
+        ),
+        (
+            json!({ "type": "webSearch", "id": "c", "query": "q" }),
+            r#"ToolCall Completed provider_type="webSearch" raw_input={"query":"q"} title="q" tool_kind="search""#,
+        ),
+        (
+            json!({ "type": "enteredReviewMode", "id": "c", "review": "look" }),
+            r#"Notice Completed "look" provider_type="enteredReviewMode" title="A review began""#,
+        ),
+        (
+            json!({ "type": "hologram", "id": "c", "x": 1 }),
+            r#"Other Completed provider_type="hologram" raw_output={"id":"c","type":"hologram","x":1}"#,
+        ),
+    ] {
+        let lines = harness.message(&completed("U1", &item));
+        let cut: String = said.chars().take(100).collect();
+        assert!(lines[0].starts_with(&format!("s1: ItemCompleted c in U1 {cut}")), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_stop_before_the_turn_has_started_waits_for_it() {
+    for answered_first in [true, false] {
+        let mut harness = open();
+        harness.start("s1", "m1", "hello").expect("can be told");
+        let id = harness.sent_id("turn/start");
+        let answer = json!({ "id": id, "result": { "turn": { "id": "U1" } } });
+        if answered_first {
+            harness.message(&answer);
+        }
+        assert_eq!(harness.interrupt("s1", None), Vec::<String>::new());
+        if !answered_first {
+            harness.message(&answer);
+        }
+        let said = harness.message(&started("U1"));
+        assert_eq!(said[0], "s1: TurnStarted U1 Message m1");
+        assert!(said[1].starts_with("send urgent") && said[1].contains("turn/interrupt"), "{said:?}");
+        assert_eq!(harness.sent[0]["params"], json!({ "threadId": "T", "turnId": "U1" }));
+    }
+}
+
+#[test]
+fn a_stop_that_came_too_early_is_tried_at_each_next_record_and_not_for_ever() {
+    let mut harness = running();
+    harness.interrupt("s1", Some("U1"));
+    let delta = event("item/agentMessage/delta", json!({ "turnId": "U1", "itemId": "i", "delta": "t" }));
+    let mut tries = 1;
+    loop {
+        let said = refuse(&mut harness, "turn/interrupt", NO_ACTIVE_TURN);
+        if let Some(said) = said.first() {
+            assert!(said.starts_with("s1: Notice Warning") && said.contains(NO_ACTIVE_TURN), "{said}");
+            break;
+        }
+        assert!(harness.message(&delta)[1].contains("turn/interrupt"), "the next record tries again");
+        tries += 1;
+    }
+    assert_eq!(tries, 20);
+    assert_eq!(harness.message(&delta).len(), 1);
+}
+
+#[test]
+fn a_stop_of_a_turn_that_is_over_or_anothers_is_given_up() {
+    let mut harness = running();
+    harness.interrupt("s1", Some("U1"));
+    let id = harness.sent_id("turn/interrupt");
+    harness.message(&ended("U1", "completed"));
+    let late = json!({ "id": id, "error": { "code": -32600, "message": NO_ACTIVE_TURN } });
+    assert_eq!(harness.message(&late), Vec::<String>::new());
+    assert_eq!(harness.interrupt("s1", Some("U1")), Vec::<String>::new(), "nothing runs");
+    assert_eq!(harness.interrupt("s1", None), Vec::<String>::new(), "nothing is coming");
+
+    let mut harness = running();
+    harness.interrupt("s1", Some("U1"));
+    let said = refuse(&mut harness, "turn/interrupt", "expected active turn id U1 but found U2");
+    assert!(said[0].starts_with("s1: Notice Warning"), "{said:?}");
+    let delta = event("item/agentMessage/delta", json!({ "turnId": "U1", "itemId": "i", "delta": "t" }));
+    assert_eq!(harness.message(&delta).len(), 1);
+}
+
+#[test]
+fn a_stop_stops_no_later_turn() {
+    let mut harness = running();
+    harness.interrupt("s1", Some("U1"));
+    harness.message(&ended("U1", "interrupted"));
+    assert_eq!(harness.message(&started("U2")), ["s1: TurnStarted U2 Unknown -"]);
+}
+
+#[test]
+fn approvals_offer_what_works_and_say_how_far_it_reaches() {
+    let mut harness = running();
+    let said = harness.message(&approval(0));
+    assert!(
+        said[0].starts_with(
+            "s1: RequestOpened 1:0 in U1 on c1 Approval \"git status\" [accept/AllowOnce/\"Allow once\" \
+             acceptForSession/AllowAlways/\"Allow exactly this command in this session\" \
+             acceptWithExecpolicyAmendment/AllowAlways/\"Allow commands that begin with `git status` for ever, in all sessions\" \
+             decline/RejectOnce/\"Reject; the turn goes on\" cancel/Other/\"Reject and stop the turn\"]"
+        ),
+        "{said:?}"
+    );
+    let file = json!({ "id": 1, "method": "item/fileChange/requestApproval",
+                       "params": { "threadId": "T", "turnId": "U1", "itemId": "f1" } });
+    let said = harness.message(&file);
+    assert!(said[0].contains("s1: RequestOpened 1:1 in U1 on f1 Approval \"Change files\""), "{said:?}");
+    assert!(!said[0].contains("Amendment"), "{said:?}");
+}
+
+#[test]
+fn answers_go_out_in_codex_words() {
+    for (answer, decision) in [
+        (select("accept"), json!("accept")),
+        (select("acceptForSession"), json!("acceptForSession")),
+        (
+            select("acceptWithExecpolicyAmendment"),
+            json!({ "acceptWithExecpolicyAmendment": { "execpolicy_amendment": ["git", "status"] } }),
+        ),
+        (Answer::Decline { message: None }, json!("decline")),
+        (Answer::Cancel { message: None }, json!("cancel")),
+    ] {
+        let mut harness = running();
+        harness.message(&approval(0));
+        harness.answer("s1", "1:0", answer, Vec::new()).expect("is open");
+        assert_eq!(harness.sent, [json!({ "id": 0, "result": { "decision": decision } })]);
+        let resolved = event("serverRequest/resolved", json!({ "requestId": 0 }));
+        assert_eq!(harness.message(&resolved), ["s1: RequestSettled 1:0 confirmed"]);
+        assert_eq!(harness.message(&resolved), Vec::<String>::new());
+    }
+    let mut harness = running();
+    harness.message(&approval(0));
+    assert!(harness.answer("s1", "1:0", select("bogus"), Vec::new()).is_err());
+    assert!(harness.answer("s1", "1:9", select("accept"), Vec::new()).is_err());
+}
+
+#[test]
+fn an_approval_that_another_client_answered_is_settled_unconfirmed() {
+    let mut harness = running();
+    harness.message(&approval(0));
+    let resolved = event("serverRequest/resolved", json!({ "requestId": 0 }));
+    assert_eq!(harness.message(&resolved), ["s1: RequestSettled 1:0"]);
+}
+
+#[test]
+fn what_cannot_be_put_to_anybody_is_refused_and_told() {
+    let mut harness = running();
+    for method in
+        ["item/tool/requestUserInput", "mcpServer/elicitation/request", "item/tool/call", "new/thing"]
+    {
+        let said = harness.message(&json!({ "id": 4, "method": method, "params": { "threadId": "T" } }));
+        assert!(said[0].starts_with("s1: Notice Warning") && said[0].contains(method), "{said:?}");
+        assert!(said[1].contains("-32601"), "{said:?}");
+    }
+    let mut of_child = approval(5);
+    of_child["params"]["threadId"] = json!("child");
+    let said = harness.message(&of_child);
+    assert!(said[0].starts_with("all: Notice Warning") && said[1].contains("-32601"), "{said:?}");
+}
+
+#[test]
+fn known_noise_is_silent_and_unknown_frames_are_shown() {
+    let mut harness = running();
+    for method in
+        ["thread/status/changed", "thread/readState/changed", "turn/diff/updated", "thread/goal/cleared"]
+    {
+        assert_eq!(harness.message(&event(method, json!({}))), Vec::<String>::new());
+    }
+    let said = harness.message(&event("thread/queue/changed", json!({})));
+    assert!(said[0].starts_with("s1: Unmodelled thread/queue/changed"), "{said:?}");
+    let said = harness.message(&json!({ "method": "account/moon", "params": {} }));
+    assert!(said[0].starts_with("all: Unmodelled account/moon"), "{said:?}");
+    let child = json!({ "method": "turn/started", "params": { "threadId": "child", "turn": { "id": "x" } } });
+    assert!(harness.message(&child)[0].starts_with("all: Unmodelled turn/started"));
+    harness.bind("s2");
+    assert_eq!(harness.message(&child), Vec::<String>::new(), "it cannot be known whom it concerns");
+}
+
+#[test]
+fn what_the_server_has_in_force_is_told() {
+    let mut harness = running();
+    let settings = json!({ "threadSettings": { "model": "big", "effort": "high", "approvalPolicy": "untrusted",
+                           "sandboxPolicy": { "type": "readOnly" }, "serviceTier": null } });
+    let report = event("thread/settings/updated", settings);
+    assert_eq!(
+        harness.message(&report),
+        [r#"s1: Options {"approval":"untrusted","effort":"high","model":"big","sandbox":"read-only"}"#]
+    );
+    assert_eq!(harness.message(&report), Vec::<String>::new(), "only changes");
+    let usage = event("thread/tokenUsage/updated", json!({ "tokenUsage": { "total": 1 } }));
+    assert_eq!(harness.message(&usage), [r#"s1: Usage {"total":1}"#]);
+}
+
+#[test]
+fn a_turn_starts_with_the_options_that_are_not_in_force() {
+    let mut harness = connected();
+    harness.open("s1", None);
+    let mut opened = thread("T");
+    opened["model"] = json!("small");
+    opened["approvalPolicy"] = json!("on-request");
+    answer(&mut harness, "thread/start", &opened);
+    let decision = mainstay_core::Decision::StartTurn {
+        submission: "m1".into(),
+        content: vec![mainstay_core::ContentBlock::text("x")],
+        options: SessionOptions {
+            model: Some("small".to_owned()),
+            effort: Some("high".to_owned()),
+            sandbox: Some("read-only".to_owned()),
+            ..SessionOptions::default()
+        },
+    };
+    harness.tell("s1", &decision).expect("can be told");
+    let params = &harness.sent[0]["params"];
+    assert_eq!((&params["effort"], &params["model"]), (&json!("high"), &Value::Null));
+    assert_eq!(params["sandboxPolicy"], json!({ "type": "readOnly" }));
+}
+
+#[test]
+fn a_resumed_thread_is_open_when_its_history_was_looked_at() {
+    let mut harness = connected();
+    harness.open_with("s1", Some("T"), SessionOptions::default(), &["m1", "m2", "m3"]);
+    assert_eq!(answer(&mut harness, "thread/resume", &thread("T")).len(), 1, "only the question");
+    let turn = |id: &str, item: Value| json!({ "id": id, "status": "interrupted", "items": [item] });
+    let said = history(&mut harness, &json!([turn("U9", user_message("x", Some("m2")))]), &json!("older"));
+    assert_eq!(said[0], "s1: InputTaken m2 History");
+    assert_eq!(harness.sent[0]["params"]["cursor"], "older");
+    let said = history(&mut harness, &json!([turn("U8", user_message("y", Some("m1")))]), &Value::Null);
+    assert_eq!(said, ["s1: InputTaken m1 History", "s1: InputAbsent m3", "s1: ThreadOpened T resumed"]);
+}
+
+#[test]
+fn an_unreadable_history_proves_nothing() {
+    let mut harness = connected();
+    harness.open_with("s1", Some("T"), SessionOptions::default(), &["m1"]);
+    answer(&mut harness, "thread/resume", &thread("T"));
+    let said = refuse(&mut harness, "thread/turns/list", "no");
+    assert!(said.iter().all(|line| !line.contains("InputAbsent")), "{said:?}");
+    assert_eq!(said.last().map(String::as_str), Some("s1: ThreadOpened T resumed"));
+    // The same where the answer was too long to keep.
+    let mut harness = connected();
+    harness.open_with("s1", Some("T"), SessionOptions::default(), &["m1"]);
+    answer(&mut harness, "thread/resume", &thread("T"));
+    let id = harness.sent_id("thread/turns/list");
+    let said = harness.oversize(99_000_000, format!(r#"{{"id":{id},"result":{{"data":["#).as_bytes());
+    assert!(said.iter().all(|line| !line.contains("InputAbsent")), "{said:?}");
+    assert_eq!(said.last().map(String::as_str), Some("s1: ThreadOpened T resumed"));
+}
+
+#[test]
+fn a_thread_that_runs_when_it_is_taken_up_shows_its_turn() {
+    let mut harness = connected();
+    harness.open("s1", Some("T"));
+    answer(&mut harness, "thread/resume", &thread("T"));
+    let turns = json!([{ "id": "U2", "status": "inProgress", "items": [] }, { "id": "U1", "status": "completed", "items": [] }]);
+    assert_eq!(
+        history(&mut harness, &turns, &Value::Null),
+        ["s1: ThreadOpened T resumed", "s1: TurnStarted U2 Unknown -"]
+    );
+    assert!(harness.interrupt("s1", Some("U2"))[0].contains("turn/interrupt"));
+}
+
+#[test]
+fn a_lost_connection_is_made_good_from_the_history() {
+    let mut harness = running();
+    let asked = reconnect(&mut harness);
+    assert!(asked[0].contains("thread/turns/list"), "{asked:?}");
+    let answer = json!({ "type": "agentMessage", "id": "a1", "text": "done", "completedAtMs": 3 });
+    let open_item = json!({ "type": "agentMessage", "id": "a2", "text": "", "completedAtMs": null });
+    let turns = json!([
+        { "id": "U2", "status": "inProgress", "items": [user_message("u2", Some("theirs")), open_item] },
+        { "id": "U1", "status": "completed", "items": [user_message("u1", Some("m1")), answer] },
+    ]);
+    assert_eq!(
+        history(&mut harness, &turns, &Value::Null),
+        [
+            r#"s1: ItemCompleted a1 in U1 AgentMessage Completed "done""#,
+            "s1: TurnEnded U1 Completed -",
+            "s1: TurnStarted U2 Unknown -",
+            r#"s1: ItemCompleted u2 in U2 UserMessage Completed content=[{"text":"hello","type":"text"}]"#,
+        ]
+    );
+    assert_eq!(harness.message(&ended("U2", "completed")), ["s1: TurnEnded U2 Completed -"]);
+}
+
+#[test]
+fn turns_that_were_seen_to_end_are_not_shown_again() {
+    let mut harness = running();
+    harness.message(&ended("U1", "completed"));
+    reconnect(&mut harness);
+    let turns = json!([{ "id": "U1", "status": "completed", "items": [user_message("u1", Some("m1"))] }]);
+    assert_eq!(history(&mut harness, &turns, &Value::Null), Vec::<String>::new());
+}
+
+#[test]
+fn an_input_that_was_in_flight_when_the_connection_was_lost_is_found_or_proven_absent() {
+    let in_flight = || {
+        let mut harness = open();
+        harness.start("s1", "m1", "hello").expect("can be told");
+        reconnect(&mut harness);
+        harness
+    };
+    let mut harness = in_flight();
+    let turns = json!([{ "id": "U1", "status": "inProgress", "items": [user_message("u1", Some("m1"))] }]);
+    assert_eq!(
+        history(&mut harness, &turns, &Value::Null),
+        ["s1: TurnStarted U1 Message m1", "s1: InputTaken m1 History"]
+    );
+    let mut harness = in_flight();
+    assert_eq!(history(&mut harness, &json!([]), &Value::Null), ["s1: InputAbsent m1"]);
+    assert!(harness.start("s1", "m1", "hello").is_ok(), "it can be given again");
+
+    // Something runs: it may still come. Settled when the turn has ended.
+    let mut harness = in_flight();
+    let turns = json!([{ "id": "V", "status": "inProgress", "items": [] }]);
+    assert_eq!(history(&mut harness, &turns, &Value::Null), ["s1: TurnStarted V Unknown -"]);
+    assert_eq!(harness.start("s1", "m2", "x"), Err(CannotTell::InputUntaken("s1".into())));
+    let said = harness.message(&ended("V", "completed"));
+    assert!(said[1].contains("thread/turns/list"), "{said:?}");
+    let turns = json!([{ "id": "V", "status": "completed", "items": [] }]);
+    assert_eq!(history(&mut harness, &turns, &Value::Null), ["s1: InputAbsent m1"]);
+}
+
+#[test]
+fn absence_is_claimed_only_where_the_page_reaches_back_far_enough() {
+    let mut harness = running();
+    harness.message(&ended("U1", "completed"));
+    harness.start("s1", "m2", "more").expect("can be told");
+    reconnect(&mut harness);
+    let turns = json!([{ "id": "W", "status": "completed", "items": [] }]);
+    let said = history(&mut harness, &turns, &json!("older"));
+    assert!(said.iter().all(|line| !line.contains("InputAbsent")), "{said:?}");
+    assert!(said[0].starts_with("s1: Notice Warning"), "what is not shown is said: {said:?}");
+}
+
+#[test]
+fn a_turn_that_ends_without_its_input_is_looked_up_and_a_stopped_one_is_not_sent_again() {
+    let mut harness = named();
+    harness.message(&started("U1"));
+    let said = harness.message(&ended("U1", "failed"));
+    assert!(said[1].contains("thread/turns/list"), "{said:?}");
+    let turns = json!([{ "id": "U1", "status": "failed", "items": [] }]);
+    assert_eq!(history(&mut harness, &turns, &Value::Null), ["s1: InputAbsent m1"]);
+
+    let mut harness = named();
+    harness.interrupt("s1", None);
+    harness.message(&started("U1"));
+    assert_eq!(harness.message(&ended("U1", "interrupted")), ["s1: TurnEnded U1 Interrupted -"]);
+    assert!(harness.start("s1", "m2", "x").is_ok());
+}
+
+#[test]
+fn an_approval_keeps_its_key_over_a_lost_connection() {
+    let mut harness = running();
+    harness.message(&approval(0));
+    reconnect(&mut harness);
+    let turns = json!([{ "id": "U1", "status": "inProgress", "items": [] }]);
+    history(&mut harness, &turns, &Value::Null);
+    assert_eq!(harness.message(&approval(7)), Vec::<String>::new(), "it is the same request");
+    harness.answer("s1", "1:0", select("accept"), Vec::new()).expect("is open");
+    assert_eq!(harness.sent, [json!({ "id": 7, "result": { "decision": "accept" } })]);
+    let resolved = event("serverRequest/resolved", json!({ "requestId": 7 }));
+    assert_eq!(harness.message(&resolved), ["s1: RequestSettled 1:0 confirmed"]);
+}
+
+#[test]
+fn an_answer_that_was_lost_with_its_connection_is_given_again() {
+    for while_away in [false, true] {
+        let mut harness = running();
+        harness.message(&approval(0));
+        if while_away {
+            harness.disconnect();
+            harness.answer("s1", "1:0", select("decline"), Vec::new()).expect("is open");
+            assert!(harness.sent.is_empty());
+            handshake(&mut harness);
+            answer(&mut harness, "thread/resume", &thread("T"));
+        } else {
+            harness.answer("s1", "1:0", select("decline"), Vec::new()).expect("is open");
+            reconnect(&mut harness);
+        }
+        assert_eq!(harness.message(&approval(3)), [r#"send {"id":3,"result":{"decision":"decline"}}"#]);
+    }
+}
+
+#[test]
+fn a_stop_while_there_is_no_connection_is_sent_on_the_next() {
+    let mut harness = running();
+    harness.disconnect();
+    assert_eq!(harness.interrupt("s1", Some("U1")), Vec::<String>::new());
+    handshake(&mut harness);
+    answer(&mut harness, "thread/resume", &thread("T"));
+    let turns = json!([{ "id": "U1", "status": "inProgress", "items": [] }]);
+    let said = history(&mut harness, &turns, &Value::Null);
+    assert!(said[0].starts_with("send urgent") && said[0].contains("turn/interrupt"), "{said:?}");
+}
+
+#[test]
+fn a_thread_that_was_being_opened_is_asked_for_again() {
+    let mut harness = connected();
+    harness.open("s1", None);
+    harness.disconnect();
+    let sent = handshake(&mut harness);
+    assert!(sent[2].contains("thread/start"), "{sent:?}");
+    assert_eq!(answer(&mut harness, "thread/start", &thread("T")), ["s1: ThreadOpened T"]);
+}
+
+#[test]
+fn late_answers_of_a_lost_connection_meet_nobody() {
+    let mut harness = open();
+    harness.start("s1", "m1", "hello").expect("can be told");
+    let id = harness.sent_id("turn/start");
+    reconnect(&mut harness);
+    let late = json!({ "id": id, "result": { "turn": { "id": "U1" } } });
+    assert!(harness.message(&late)[0].starts_with("all: Unmodelled answer"));
+}
+
+#[test]
+fn an_unreadable_state_is_left_out() {
+    let mut adapter = mainstay_agents::adapter(AgentKind::Codex);
+    assert!(!adapter.restore("connection", b"{}x"));
+    assert!(!adapter.restore("thread:s1", b"[]"));
+    assert!(!adapter.restore("elsewhere", b"{}"));
+    assert!(adapter.changes().is_empty());
+}

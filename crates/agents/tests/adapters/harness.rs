@@ -1,0 +1,189 @@
+//! An adapter under test, with what a lane does around it: bind, save after each step, and, if asked, load anew from
+//! what was saved before each next step.
+
+use crate::render;
+use mainstay_agents::{Adapter, AgentKind, CannotTell, Incoming, Record, ThreadContext, Translated, adapter};
+use mainstay_core::agent::Decision;
+use mainstay_core::content::{Answer, PermissionOption};
+use mainstay_core::{ContentBlock, SessionId, SessionOptions, SubmissionId, ThreadId};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Whether the adapter lives on from step to step, or is made anew from its saved state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    OneLife,
+    NewEachStep,
+}
+
+pub(crate) struct Harness {
+    kind: AgentKind,
+    life: Life,
+    adapter: Box<dyn Adapter>,
+    saved: BTreeMap<String, Vec<u8>>,
+    bound: Vec<SessionId>,
+    connection: u32,
+    /// Scopes that the last step changed.
+    pub(crate) changed: Vec<String>,
+    /// The frames of the last step, as values.
+    pub(crate) sent: Vec<Value>,
+}
+
+pub(crate) fn context() -> ThreadContext {
+    ThreadContext { cwd: "/work".to_owned(), ..ThreadContext::default() }
+}
+
+impl Harness {
+    pub(crate) fn new(kind: AgentKind, life: Life) -> Self {
+        Self {
+            kind,
+            life,
+            adapter: adapter(kind),
+            saved: BTreeMap::new(),
+            bound: Vec::new(),
+            connection: 0,
+            changed: Vec::new(),
+            sent: Vec::new(),
+        }
+    }
+
+    pub(crate) fn bind(&mut self, session: &str) {
+        self.bound.push(SessionId::from(session));
+        self.adapter.bind(&SessionId::from(session), context());
+    }
+
+    fn after_step(&mut self, translated: &Translated) {
+        self.sent = translated
+            .frames
+            .iter()
+            .map(|frame| serde_json::from_slice(&frame.payload).expect("a frame is JSON"))
+            .collect();
+        self.changed.clear();
+        for change in self.adapter.changes() {
+            self.changed.push(change.scope.clone());
+            match change.body {
+                Some(body) => {
+                    assert!(
+                        body.len() <= mainstay_agents::adapter::MAX_STATE_BYTES,
+                        "{} is too large",
+                        change.scope
+                    );
+                    self.saved.insert(change.scope, body)
+                }
+                None => self.saved.remove(&change.scope),
+            };
+        }
+        if self.life == Life::NewEachStep {
+            self.reload();
+        }
+    }
+
+    /// A new adapter from what was saved, as after a crash of the host.
+    pub(crate) fn reload(&mut self) {
+        self.adapter = adapter(self.kind);
+        for (scope, body) in &self.saved {
+            assert!(self.adapter.restore(scope, body), "{scope} could not be restored");
+        }
+        for session in &self.bound {
+            self.adapter.bind(session, context());
+        }
+    }
+
+    fn ingest(&mut self, incoming: Incoming<'_>) -> Vec<String> {
+        let mut out = Translated::default();
+        self.adapter.ingest(Record { connection: self.connection, at: 1_000, incoming }, &mut out);
+        self.after_step(&out);
+        render::lines(&out)
+    }
+
+    pub(crate) fn connect(&mut self) -> Vec<String> {
+        self.connection += 1;
+        self.ingest(Incoming::Connected)
+    }
+
+    pub(crate) fn disconnect(&mut self) -> Vec<String> {
+        self.ingest(Incoming::Disconnected)
+    }
+
+    pub(crate) fn message(&mut self, message: &Value) -> Vec<String> {
+        self.raw(message.to_string().as_bytes())
+    }
+
+    pub(crate) fn raw(&mut self, message: &[u8]) -> Vec<String> {
+        self.ingest(Incoming::Message(message))
+    }
+
+    pub(crate) fn oversize(&mut self, length: u64, head: &[u8]) -> Vec<String> {
+        self.ingest(Incoming::Oversize { length, head })
+    }
+
+    pub(crate) fn fragment(&mut self, bytes: &[u8]) -> Vec<String> {
+        self.ingest(Incoming::Fragment(bytes))
+    }
+
+    pub(crate) fn tell(&mut self, session: &str, decision: &Decision) -> Result<Vec<String>, CannotTell> {
+        let mut out = Translated::default();
+        let told = self.adapter.tell(&SessionId::from(session), decision, &mut out);
+        if told.is_err() {
+            assert!(out.said.is_empty() && out.frames.is_empty(), "a refused decision makes nothing");
+            assert!(self.adapter.changes().is_empty(), "a refused decision changes nothing");
+        }
+        self.after_step(&out);
+        told.map(|()| render::lines(&out))
+    }
+
+    pub(crate) fn open(&mut self, session: &str, resume: Option<&str>) -> Vec<String> {
+        self.open_with(session, resume, SessionOptions::default(), &[])
+    }
+
+    pub(crate) fn open_with(
+        &mut self,
+        session: &str,
+        resume: Option<&str>,
+        options: SessionOptions,
+        doubtful: &[&str],
+    ) -> Vec<String> {
+        let resume = resume.map(ThreadId::from);
+        let doubtful = doubtful.iter().map(|id| SubmissionId::from(*id)).collect();
+        self.tell(session, &Decision::OpenThread { resume, options, doubtful }).expect("can be told")
+    }
+
+    pub(crate) fn start(
+        &mut self,
+        session: &str,
+        submission: &str,
+        text: &str,
+    ) -> Result<Vec<String>, CannotTell> {
+        let decision = Decision::StartTurn {
+            submission: submission.into(),
+            content: vec![ContentBlock::text(text)],
+            options: SessionOptions::default(),
+        };
+        self.tell(session, &decision)
+    }
+
+    pub(crate) fn interrupt(&mut self, session: &str, turn: Option<&str>) -> Vec<String> {
+        self.tell(session, &Decision::Interrupt { turn: turn.map(Into::into) }).expect("can be told")
+    }
+
+    pub(crate) fn answer(
+        &mut self,
+        session: &str,
+        key: &str,
+        answer: Answer,
+        options: Vec<PermissionOption>,
+    ) -> Result<Vec<String>, CannotTell> {
+        self.tell(session, &Decision::Answer { key: key.into(), answer, options })
+    }
+
+    /// The id of the request with this method among the frames of the last step.
+    pub(crate) fn sent_id(&self, method: &str) -> u64 {
+        let frame = self.sent.iter().find(|frame| frame["method"] == method);
+        let frame = frame.unwrap_or_else(|| panic!("no {method} was sent, but {:?}", self.sent));
+        frame["id"].as_u64().expect("our ids are numbers")
+    }
+}
+
+pub(crate) fn select(option: &str) -> Answer {
+    Answer::Select { option_id: option.to_owned() }
+}

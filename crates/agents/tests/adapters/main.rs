@@ -1,0 +1,12 @@
+//! Adapters, tried through their trait only: recorded conversations of real agents, and one test for each rule.
+
+#![expect(clippy::expect_used, reason = "helpers of tests: what cannot go on fails the test")]
+
+mod acp_rules;
+mod codex_rules;
+mod demo_agent;
+mod harness;
+mod recordings;
+mod render;
+mod replay_acp;
+mod replay_codex;

@@ -1,0 +1,180 @@
+//! What agents ask, and the answers.
+
+use super::NoQuery;
+use crate::call::{Answer as HttpAnswer, Call, json};
+use crate::mutation::{self, body_of};
+use crate::origin;
+use crate::peer::Peer;
+use crate::problem::{Code, Problem};
+use crate::views::{RequestList, RequestView};
+use mainstay_core::content::Answer;
+use mainstay_core::{Command, Reply, RequestId};
+use mainstay_host::HostError;
+use mainstay_store::{PageLimit, SessionRow};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How far back the opening events of open requests are looked for, in journal places. An open request holds its turn,
+/// so it lies close to the head; one further back is listed without its title and details.
+const LOOK_BACK: u64 = 20_000;
+/// Places per read of that look.
+const LOOK_STEP: u64 = 1_000;
+/// Bytes per read of that look.
+const LOOK_BYTES: usize = 4 * 1024 * 1024;
+/// The longest name of an answering client, in bytes; a longer one is cut.
+const MAX_CLIENT_NAME: usize = 64;
+
+pub(crate) async fn list(call: Call) -> HttpAnswer {
+    call.query::<NoQuery>()?;
+    let (row, session) = call.app.host.state(call.session()?).await?;
+    let mut requests: Vec<RequestView> = session.requests.iter().map(RequestView::from).collect();
+    if !requests.is_empty() {
+        requests = fill(&call, row, requests).await?;
+    }
+    json(200, &RequestList { requests })
+}
+
+/// Puts in what only the opening events say.
+async fn fill(call: &Call, row: SessionRow, mut requests: Vec<RequestView>) -> Result<Vec<RequestView>, HostError> {
+    call.app
+        .host
+        .read(move |store| {
+            let mut missing = requests.len();
+            let mut end = row.head;
+            let last = row.head.saturating_sub(LOOK_BACK);
+            while missing > 0 && end > last {
+                let begin = end.saturating_sub(LOOK_STEP);
+                let mut after = begin;
+                while after < end {
+                    let limit = PageLimit { rows: usize::try_from(LOOK_STEP).unwrap_or(usize::MAX), bytes: LOOK_BYTES };
+                    let page = store.events(row.key, row.epoch, after, limit)?;
+                    let Some(newest) = page.rows.last() else { break };
+                    after = newest.seq;
+                    for event in page.rows.iter().filter(|event| event.kind == "request.opened" && event.seq <= end) {
+                        missing -= usize::from(fill_one(&mut requests, &event.body));
+                    }
+                }
+                end = begin;
+            }
+            Ok(requests)
+        })
+        .await
+}
+
+fn fill_one(requests: &mut [RequestView], body: &[u8]) -> bool {
+    let Ok(mut event) = serde_json::from_slice::<Value>(body) else { return false };
+    let Some(open) =
+        requests.iter_mut().find(|open| open.title.is_none() && event["request"].as_str() == Some(open.id.as_str()))
+    else {
+        return false;
+    };
+    let mut take = |name: &str| event.get_mut(name).map(Value::take);
+    (open.kind, open.title, open.item, open.details) = (take("kind"), take("title"), take("item"), take("details"));
+    open.title.is_some()
+}
+
+/// An answer: an option, or no.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AnswerBody {
+    /// The revision that the client saw. Absent: whatever it is, as long as nobody answered.
+    #[serde(default)]
+    revision: Option<u64>,
+    /// One of the offered options.
+    #[serde(default)]
+    option_id: Option<String>,
+    /// No; the work goes on without it.
+    #[serde(default)]
+    decline: bool,
+    /// No, and stop.
+    #[serde(default)]
+    cancel: bool,
+    /// With `decline` or `cancel`: why, for the agent.
+    #[serde(default)]
+    message: Option<String>,
+    /// Answers to questions. Not supported yet.
+    #[serde(default)]
+    answers: Option<Value>,
+}
+
+impl AnswerBody {
+    fn into_answer(self) -> Result<Answer, Problem> {
+        let one = "give exactly one of `option_id`, `decline: true` and `cancel: true`";
+        if self.answers.is_some() {
+            return Err(Problem::new(Code::Unsupported, "`answers` is not supported by this version").with("capability", "answers"));
+        }
+        match (self.option_id, self.decline, self.cancel) {
+            (Some(_), false, false) if self.message.is_some() => {
+                Err(Problem::new(Code::InvalidBody, "`message` goes with `decline` or `cancel` only"))
+            }
+            (Some(option_id), false, false) => Ok(Answer::Select { option_id }),
+            (None, true, false) => Ok(Answer::Decline { message: self.message }),
+            (None, false, true) => Ok(Answer::Cancel { message: self.message }),
+            _ => Err(Problem::new(Code::InvalidBody, one)),
+        }
+    }
+}
+
+/// The answer won.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AnswerTaken {
+    /// The request.
+    request: String,
+    /// Its revision now.
+    revision: u64,
+    /// `epoch:seq` behind the answer.
+    cursor: String,
+}
+
+pub(crate) async fn answer(call: Call) -> HttpAnswer {
+    call.query::<NoQuery>()?;
+    origin::refuse_agents(&call).await?;
+    let body: AnswerBody = call.json()?;
+    let request = RequestId::parse(call.param("request")?)?;
+    let revision = body.revision;
+    let command =
+        Command::Answer { request: request.clone(), revision, answer: body.into_answer()?, by: client_name(&call) };
+    let make = body_of(move |facts| {
+        let revision = match facts.reply {
+            Reply::Answered { revision, .. } => *revision,
+            _ => 0,
+        };
+        AnswerTaken { request: request.0.clone(), revision, cursor: facts.cursor.to_string() }
+    });
+    mutation::command(&call, command, 200, &make).await
+}
+
+/// Who answers, for those who come too late: what the client calls itself, and how it reached us.
+fn client_name(call: &Call) -> String {
+    let agent = call.headers.get("user-agent").and_then(|value| value.to_str().ok()).unwrap_or("a client");
+    let name: String = agent.chars().take(MAX_CLIENT_NAME).collect();
+    match &call.peer {
+        Peer::Tcp(_) => format!("{name} (tcp)"),
+        Peer::Unix(peer) => match peer.pid {
+            Some(pid) => format!("{name} (socket, pid {pid})"),
+            None => format!("{name} (socket)"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Answer, Code> {
+        let body: AnswerBody = serde_json::from_str(text).expect("parses");
+        body.into_answer().map_err(|problem| problem.code)
+    }
+
+    #[test]
+    fn exactly_one_answer_is_given() {
+        assert_eq!(parse(r#"{"option_id":"a"}"#), Ok(Answer::Select { option_id: "a".to_owned() }));
+        assert_eq!(parse(r#"{"decline":true,"message":"no"}"#), Ok(Answer::Decline { message: Some("no".to_owned()) }));
+        assert_eq!(parse(r#"{"cancel":true}"#), Ok(Answer::Cancel { message: None }));
+        assert_eq!(parse("{}"), Err(Code::InvalidBody));
+        assert_eq!(parse(r#"{"option_id":"a","decline":true}"#), Err(Code::InvalidBody));
+        assert_eq!(parse(r#"{"option_id":"a","message":"x"}"#), Err(Code::InvalidBody));
+        assert_eq!(parse(r#"{"answers":{}}"#), Err(Code::Unsupported));
+    }
+}
