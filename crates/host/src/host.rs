@@ -322,7 +322,8 @@ impl Host {
             _ => None,
         };
         let (answer, answered) = oneshot::channel();
-        self.send(row.key, LaneMessage::Command { command: Box::new(command), register, operation, answer }).await;
+        self.send(row.key, LaneMessage::Command { command: Box::new(command), register, operation, answer })
+            .await;
         answered.await.unwrap_or(Err(HostError::ShuttingDown))
     }
 
@@ -439,6 +440,7 @@ impl Opening {
         let (sender, recovered) = tokio::sync::watch::channel(false);
         let found = Found { unclaimed: self.plan.unclaimed.clone() };
         let shared = self.shared.clone();
+        tokio::spawn(recovery::keep_house(Arc::downgrade(&shared)));
         tokio::spawn(async move {
             recovery::recover(&shared, self.plan, rewound).await;
             sender.send_replace(true);

@@ -61,7 +61,11 @@ pub(crate) fn plan(store: &dyn Store, keepers: &KeepersDir) -> Result<Plan, Read
 /// Wakes every session that is owed something, all at once; one that fails stops no other.
 pub(crate) async fn recover(shared: &Arc<Shared>, plan: Plan, rewound: Option<Rewound>) {
     if let Some(rewound) = rewound {
-        tracing::error!(mark = rewound.mark, found = rewound.found, "the database is older than what was shown");
+        tracing::error!(
+            mark = rewound.mark,
+            found = rewound.found,
+            "the database is older than what was shown"
+        );
     }
     let mut woken = Vec::with_capacity(plan.sessions.len());
     for key in plan.sessions {
@@ -78,6 +82,21 @@ pub(crate) async fn recover(shared: &Arc<Shared>, plan: Plan, rewound: Option<Re
         let write = LaneWrite::new(Urgency::Command, vec![WriteOp::AcknowledgeRewind { mark: rewound.mark }]);
         if let Err(error) = shared.store.commit(write).await {
             tracing::error!(%error, "the rewind could not be acknowledged; the next start deals with it again");
+        }
+    }
+}
+
+/// How often old idempotency keys are removed. The store keeps what the contract promises, whatever this is.
+const HOUSEKEEPING_EVERY: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// Removes what may go, as long as the host lives.
+pub(crate) async fn keep_house(shared: std::sync::Weak<Shared>) {
+    loop {
+        tokio::time::sleep(HOUSEKEEPING_EVERY).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let write = LaneWrite::new(Urgency::Command, vec![WriteOp::PruneOperations { now: shared.now() }]);
+        if let Err(error) = shared.store.commit(write).await {
+            tracing::warn!(%error, "old idempotency keys could not be removed; the next round tries again");
         }
     }
 }

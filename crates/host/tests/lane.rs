@@ -2,10 +2,13 @@
 #![expect(clippy::expect_used, reason = "helpers of tests")]
 
 use mainstay_agents::AgentKind;
-use mainstay_core::content::{Answer, ContentBlock, Delivery};
+use mainstay_core::content::{Answer, ContentBlock, Delivery, Outcome};
 use mainstay_core::{AgentName, Command, Event, HostId, RequestId, SessionOptions, Stamped, SubmissionId};
 use mainstay_host::fault::FaultPlan;
-use mainstay_host::{AgentConfig, Delivered, Host, HostConfig, NewSessionRequest, ShutdownMode, Subscription};
+use mainstay_host::{
+    AgentConfig, Delivered, Host, HostConfig, NewSessionRequest, ShutdownMode, Subscription,
+};
+use mainstay_store::{Fault, WriteError};
 use mainstay_testkit::agents::{scripted_acp_binary, sibling_binary};
 use mainstay_testkit::contain::Containment;
 use std::collections::BTreeMap;
@@ -148,18 +151,88 @@ async fn a_dead_agent_ends_the_turn_and_the_next_message_takes_the_thread_up() {
     let (id, _) = host.create(request(home.path(), "SAY part ;; DIE 3"), None).await.expect("created");
     let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
     let seen = until(&mut subscription, |event| matches!(event, Event::LeaseReleased { .. })).await;
-    assert!(seen.iter().any(|stamped| matches!(
-        &stamped.event,
-        Event::TurnEnded { outcome: mainstay_core::content::Outcome::Lost, .. }
-    )));
+    assert!(
+        seen.iter().any(|stamped| matches!(&stamped.event, Event::TurnEnded { outcome: Outcome::Lost, .. }))
+    );
     let content = vec![ContentBlock::text("SAY again")];
-    let send =
-        Command::Send { submission: SubmissionId::from("m2"), content, delivery: Delivery::Auto, resends: None };
+    let send = Command::Send {
+        submission: SubmissionId::from("m2"),
+        content,
+        delivery: Delivery::Auto,
+        resends: None,
+    };
     host.command(id.as_str(), send, None).await.expect("accepted");
     let seen = until(&mut subscription, turn_ended).await;
     assert_eq!(text_of(&seen), "again", "{seen:#?}");
     let fence = seen.last().map(|stamped| stamped.fence.0);
     assert_eq!(fence, Some(2));
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_leaves_though_the_store_refuses_and_is_journaled_later() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(config(home.path())).await.expect("starts");
+    let (id, _) = host.create(request(home.path(), "SAY part ;; HOLD"), None).await.expect("created");
+    let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+    until(&mut subscription, |event| matches!(event, Event::ItemDelta { .. })).await;
+
+    host.store().inject(Fault::FailCommit(WriteError::DiskFull));
+    let answered = host.command(id.as_str(), Command::Interrupt, None).await.expect("never refused");
+    assert!(!answered.recorded, "the answer must say that it is not recorded");
+    let seen = until(&mut subscription, turn_ended).await;
+    assert!(
+        seen.iter().any(|stamped| matches!(stamped.event, Event::InterruptRequested { .. })),
+        "{seen:#?}"
+    );
+    assert!(
+        seen.iter()
+            .any(|stamped| matches!(&stamped.event, Event::TurnEnded { outcome: Outcome::Interrupted, .. })),
+        "{seen:#?}"
+    );
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_commits_and_lost_acknowledgements_lose_and_double_nothing() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(config(home.path())).await.expect("starts");
+    let (id, _) = host.create(request(home.path(), "SAY warm"), None).await.expect("created");
+    let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+    until(&mut subscription, turn_ended).await;
+    for round in 0..12_u32 {
+        let fault = match round % 3 {
+            0 => Fault::FailCommit(WriteError::DiskFull),
+            1 => Fault::EndTransaction(WriteError::Io { detail: "planted".to_owned() }),
+            _ => Fault::LoseAcknowledgement,
+        };
+        let text = format!("turn {round} of many");
+        let submission = SubmissionId(format!("r{round}"));
+        let send = || Command::Send {
+            submission: submission.clone(),
+            content: vec![ContentBlock::text(format!("SAY {text}"))],
+            delivery: Delivery::Auto,
+            resends: None,
+        };
+        if round < 6 {
+            // The fault hits the command itself: the caller is told, and sends it again under the same id.
+            host.store().inject(fault);
+            while host.command(id.as_str(), send(), None).await.is_err() {}
+        } else {
+            // The fault hits what the agent says.
+            host.command(id.as_str(), send(), None).await.expect("accepted");
+            host.store().inject(fault);
+        }
+        let seen = until(&mut subscription, turn_ended).await;
+        assert_eq!(text_of(&seen), text, "round {round}: {seen:#?}");
+        let taken =
+            seen.iter().filter(|stamped| matches!(stamped.event, Event::SubmissionTaken { .. })).count();
+        assert_eq!(taken, 1, "round {round}");
+    }
     host.shutdown(ShutdownMode::Kill).await;
     containment.assert_empty(DEADLINE);
 }

@@ -273,6 +273,7 @@ impl Lane {
         tracing::warn!(session = %self.bound.machine.id, %error, "the store did not take a batch; the lane loads again");
         let pending = std::mem::take(&mut self.pending);
         let stopped = !error.is_refusal() && self.send_unrecorded_stops(&done.frames, &pending.frames);
+        self.unrecorded_stop |= stopped;
         for waiting in done.waiting.into_iter().chain(pending.waiting) {
             let answer = if waiting.is_stop && stopped {
                 Ok(Answered {

@@ -246,6 +246,7 @@ impl Lane {
                     self.process = None;
                 }
                 self.begin(row).await;
+                self.journal_unrecorded_stop();
             }
             // Its creation did not commit: there is no such session.
             Err(HostError::SessionUnknown(_)) => self.leaving = true,
@@ -253,6 +254,18 @@ impl Lane {
                 tracing::error!(session = %self.bound.machine.id, %error, "the session cannot be loaded again yet");
                 self.retry_at = Some(Instant::now() + STORE_PAUSE);
             }
+        }
+    }
+
+    /// Decides a stop again that left unrecorded. What it tells the agent again is aimed at ids and changes nothing.
+    fn journal_unrecorded_stop(&mut self) {
+        let machine = &self.bound.machine;
+        if std::mem::take(&mut self.unrecorded_stop)
+            && !(machine.turns.is_empty() && !machine.input_untaken())
+        {
+            self.now = self.shared.now();
+            self.decide_own(Input::Command(Command::Interrupt));
+            self.pending.stop = true;
         }
     }
 

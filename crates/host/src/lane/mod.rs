@@ -187,6 +187,8 @@ pub(crate) struct Lane {
     /// Whether the machine was woken, and whom to tell when that is done.
     wake: Vec<(bool, oneshot::Sender<()>)>,
     leaving: bool,
+    /// A stop left though the store refused to record it: it is journaled as soon as the store takes writes again.
+    unrecorded_stop: bool,
     /// Unix ms, read once per input or batch.
     now: i64,
     kind: AgentKind,
@@ -283,6 +285,7 @@ impl Lane {
             shutdown: None,
             wake: Vec::new(),
             leaving: false,
+            unrecorded_stop: false,
         })
     }
 

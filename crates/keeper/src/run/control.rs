@@ -179,6 +179,6 @@ fn refusal(stream: &UnixStream, own_pid: i32) -> Option<RejectedWhy> {
     match descends_from(peer.pid.as_raw_nonzero().get(), own_pid) {
         Some(false) => None,
         // Whoever cannot be placed (because it is gone already) is not given the benefit of the doubt.
-        Some(true) | None => None,
+        Some(true) | None => Some(RejectedWhy::FromAgent),
     }
 }
