@@ -236,3 +236,61 @@ async fn failed_commits_and_lost_acknowledgements_lose_and_double_nothing() {
     host.shutdown(ShutdownMode::Kill).await;
     containment.assert_empty(DEADLINE);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_the_store_refuses_are_set_aside_and_stop_nobody_else() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(config(home.path())).await.expect("starts");
+    let (bad, _) = host.create(request(home.path(), "SAY part ;; HOLD"), None).await.expect("created");
+    let (good, _) = host.create(request(home.path(), "SAY part ;; HOLD"), None).await.expect("created");
+    for id in [&bad, &good] {
+        let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+        until(&mut subscription, |event| matches!(event, Event::ItemDelta { .. })).await;
+    }
+    // The row of an item that is still to come is taken by somebody else: whatever makes that item is refused.
+    let row = host.session(bad.as_str()).await.expect("there");
+    let blocker = mainstay_store::ItemRow {
+        session: row.key,
+        ordinal: 1_000,
+        id: "i3".to_owned(),
+        turn: None,
+        kind: "notice".to_owned(),
+        state: "open".to_owned(),
+        first_epoch: 1,
+        first_seq: 1,
+        last_epoch: 1,
+        last_seq: 1,
+        text_len: 0,
+        body: Vec::new(),
+    };
+    let write = mainstay_store::LaneWrite::new(
+        mainstay_store::Urgency::Command,
+        vec![mainstay_store::WriteOp::UpsertItem(blocker)],
+    );
+    host.store().commit(write).await.expect("planted");
+
+    let mut subscription = host.subscribe(bad.as_str(), None).await.expect("there");
+    host.command(bad.as_str(), Command::Interrupt, None).await.expect("taken");
+    until(&mut subscription, turn_ended).await;
+    let content = vec![ContentBlock::text("TOOL x ;; SAY y")];
+    let send = Command::Send {
+        submission: SubmissionId::from("m2"),
+        content,
+        delivery: Delivery::Auto,
+        resends: None,
+    };
+    host.command(bad.as_str(), send, None).await.expect("accepted");
+    let seen =
+        until(&mut subscription, |event| matches!(event, Event::SessionRecovering { failure: Some(_) }))
+            .await;
+    assert!(!seen.iter().any(|stamped| matches!(stamped.event, Event::EpochStarted { .. })));
+    let kept = host.store().quarantine(row.key).expect("readable");
+    assert!(!kept.rows.is_empty(), "nothing was set aside");
+
+    let mut other = host.subscribe(good.as_str(), None).await.expect("there");
+    host.command(good.as_str(), Command::Interrupt, None).await.expect("taken");
+    until(&mut other, turn_ended).await;
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}

@@ -1,7 +1,7 @@
 //! The keeper: one small process per agent process that owns the agent's channel and outlives the host.
 //!
 //! A host uses this crate as a library: [`launch`] starts a keeper, [`link`] and [`wire`] talk to it,
-//! [`spool`] reads what the agent said, [`probe`] and [`sweep`] settle what is left of a dead one, [`ps`]
+//! [`spool`] reads what the agent said, [`mod@probe`] and [`mod@sweep`] settle what is left of a dead one, [`mod@ps`]
 //! lists all. The keeper process itself is [`keeper_main`]; the process that becomes the agent is [`exec_main`].
 //!
 //! Blocking code on one thread, no async runtime: a keeper is measured in hundreds of kilobytes.

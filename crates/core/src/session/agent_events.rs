@@ -157,10 +157,12 @@ impl Session {
     }
 
     /// The session cannot go on by itself: says why, and ends the process that cannot be used.
-    fn hold(&mut self, failure: Failure, moment: &Moment<'_>, out: &mut Out) {
+    pub(super) fn hold(&mut self, failure: Failure, moment: &Moment<'_>, out: &mut Out) {
         self.emit(out, moment.now, Event::SessionRecovering { failure: Some(failure) });
         self.advance(moment, out);
-        out.effects.push(Effect::Close { order: CloseOrder::Host });
+        if self.phase != Phase::Free {
+            out.effects.push(Effect::Close { order: CloseOrder::Host });
+        }
     }
 
     fn input_taken(

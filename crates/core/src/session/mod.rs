@@ -84,6 +84,8 @@ pub enum Input {
     Wake,
     /// The journal was rewound: begin a new epoch.
     NewEpoch(EpochReason),
+    /// What the agent says cannot be recorded for this session: it cannot go on by itself.
+    Hold(Failure),
 }
 
 /// What a client asks of a session.
@@ -244,6 +246,10 @@ impl Session {
             }
             Input::Wake => {
                 self.advance(moment, out);
+                Ok(Reply::Done)
+            }
+            Input::Hold(failure) => {
+                self.hold(failure, moment, out);
                 Ok(Reply::Done)
             }
             Input::NewEpoch(reason) => {

@@ -1,5 +1,6 @@
 //! What a lane gathers, submits as one transaction, and lets go when it is durable.
 
+use super::lifecycle::chain;
 use super::{Answer, Lane, RELINK_PAUSE, STORE_PAUSE};
 use crate::error::HostError;
 use crate::fault::FaultPoint;
@@ -205,6 +206,9 @@ impl Lane {
     }
 
     fn let_go(&mut self, done: InFlight, committed: Committed) {
+        if done.position.is_some() {
+            self.refused = None;
+        }
         if !done.lines.is_empty() || self.bound.hub.head() != done.head {
             self.bound.hub.publish(done.head, done.lines);
         }
@@ -299,6 +303,12 @@ impl Lane {
                 Then::Close(order) => self.order_close(order),
                 Then::Remove(_) | Then::Connect | Then::NoteThread(_) => {}
             }
+        }
+        if error.is_refusal() && done.position.is_some() {
+            let committed = self.process.as_ref().map_or(0, |process| process.committed);
+            let times =
+                self.refused.take().filter(|(at, ..)| *at == committed).map_or(1, |(_, times, _)| times + 1);
+            self.refused = Some((committed, times, chain(&error)));
         }
         self.retry_at = Some(Instant::now() + if error.is_refusal() { RELINK_PAUSE } else { STORE_PAUSE });
     }

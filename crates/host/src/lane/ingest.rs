@@ -8,15 +8,23 @@ use crate::link::LinkEvent;
 use crate::processes;
 use mainstay_agents::{Incoming, Record, Translated};
 use mainstay_core::agent::NoticeLevel;
+use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::process::{CloseOrder, ProcessFact};
 use mainstay_core::session::{Input, Phase};
 use mainstay_core::{AgentEvent, ProcessToken};
 use mainstay_keeper::wire::{RejectedWhy, Status, ToKeeper};
 use mainstay_keeper::{Batch, Control, RecordKind};
+use mainstay_store::{QuarantinedRecord, WriteOp};
 
 /// Bytes of spool read and decided as one batch: large enough to spread a commit over thousands of small frames, small
 /// enough that a command waits a few milliseconds at most behind it.
 const READ_BYTES: usize = 512 * 1024;
+
+/// How often the store must refuse the same records before they are set aside: the second time nothing else was in the
+/// batch that could have been the reason.
+const REFUSALS: u32 = 2;
+/// Bytes kept of each record that is set aside.
+const QUARANTINED_BYTES: usize = 16 * 1024;
 
 impl Lane {
     pub(super) fn may_read(&self) -> bool {
@@ -56,8 +64,35 @@ impl Lane {
         self.idle_since = None;
         self.pending.has_records = true;
         self.pending.touched = true;
-        self.decide_records(&batch);
+        if self.refused.as_ref().is_some_and(|(at, times, _)| *at == from && *times >= REFUSALS) {
+            self.set_aside(&batch);
+        } else {
+            self.decide_records(&batch);
+        }
         true
+    }
+
+    /// The store decided against what these records make, twice: they are set aside, the position moves on, and the
+    /// session says why it cannot go on by itself. Others never notice.
+    fn set_aside(&mut self, batch: &Batch) {
+        let Some((_, _, why)) = self.refused.take() else { return };
+        let Some(process) = &mut self.process else { return };
+        tracing::error!(session = %self.bound.machine.id, why, "records are set aside");
+        for record in batch.records() {
+            self.pending.ops.push(WriteOp::Quarantine(QuarantinedRecord {
+                session: self.bound.key,
+                process: process.key,
+                position: record.position,
+                at: record.at_ms,
+                reason: why.clone(),
+                record: record.payload.iter().copied().take(QUARANTINED_BYTES).collect(),
+            }));
+        }
+        process.position = batch.next();
+        let message = format!(
+            "what the agent said could not be recorded ({why}); it is set aside and the agent is ended"
+        );
+        self.decide_own(Input::Hold(Failure::new(FailureCode::Other, message)));
     }
 
     fn decide_records(&mut self, batch: &Batch) {

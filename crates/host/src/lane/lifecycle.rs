@@ -260,9 +260,8 @@ impl Lane {
     /// Decides a stop again that left unrecorded. What it tells the agent again is aimed at ids and changes nothing.
     fn journal_unrecorded_stop(&mut self) {
         let machine = &self.bound.machine;
-        if std::mem::take(&mut self.unrecorded_stop)
-            && !(machine.turns.is_empty() && !machine.input_untaken())
-        {
+        let runs = !machine.turns.is_empty() || machine.input_untaken();
+        if std::mem::take(&mut self.unrecorded_stop) && runs {
             self.now = self.shared.now();
             self.decide_own(Input::Command(Command::Interrupt));
             self.pending.stop = true;

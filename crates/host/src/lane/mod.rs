@@ -189,6 +189,8 @@ pub(crate) struct Lane {
     leaving: bool,
     /// A stop left though the store refused to record it: it is journaled as soon as the store takes writes again.
     unrecorded_stop: bool,
+    /// The position whose records the store refused, and how often in a row.
+    refused: Option<(u64, u32, String)>,
     /// Unix ms, read once per input or batch.
     now: i64,
     kind: AgentKind,
@@ -286,6 +288,7 @@ impl Lane {
             wake: Vec::new(),
             leaving: false,
             unrecorded_stop: false,
+            refused: None,
         })
     }
 

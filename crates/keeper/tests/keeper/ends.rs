@@ -189,6 +189,55 @@ fn a_keeper_killed_while_an_input_is_half_written_leaves_it_in_doubt() {
 }
 
 #[test]
+fn a_keeper_killed_in_the_middle_of_a_stream_leaves_whole_records_and_at_most_a_torn_tail() {
+    let home = Home::new();
+    for round in 0..8 {
+        let mut spec = home.spec("i=0; while :; do echo \"line $i\"; i=$((i+1)); done");
+        spec.segment_size = 10_000;
+        let mut keeper = home.birth(&spec);
+        keeper.wait_seen("some lines", |seen| seen.len() > 1_000 * (round + 1));
+        let identity = keeper.keeper().clone();
+        kill(&identity);
+        wait_until("the keeper is gone", || is_gone(&identity));
+        // Panics on damage.
+        keeper.read();
+        for (number, text) in keeper.messages().iter().enumerate() {
+            assert_eq!(*text, format!("line {number}"));
+        }
+        let end = keeper.reader.end().expect("an end");
+        assert!(
+            end >= keeper.position && end - keeper.position < 100_000,
+            "a torn tail is one burst at most"
+        );
+    }
+}
+
+#[test]
+fn a_process_with_a_providers_variable_is_swept_unless_it_is_another_keepers() {
+    let home = Home::new();
+    let mut spec = home.spec("echo ready; exec cat");
+    let mine = ("PROVIDER_MARK".to_owned(), home.path().display().to_string());
+    spec.env.push(mine.clone());
+    let mut other = home.birth(&spec);
+    other.wait_message("ready");
+    let dead = home.spec("exec cat");
+    drop(mainstay_keeper::reserve(&home.keepers(), &dead.token).expect("reserve"));
+    let mut marked = std::process::Command::new("/bin/sleep")
+        .arg("3600")
+        .env_clear()
+        .env(&mine.0, &mine.1)
+        .spawn()
+        .expect("a marked process");
+    let report = sweep(&home.keepers().folder(&dead.token), &[mine]).expect("sweep");
+    let killed: Vec<_> = report.killed.iter().map(|stray| stray.pid.unsigned_abs()).collect();
+    marked.kill().expect("kill");
+    marked.wait().expect("wait");
+    assert_eq!(killed, [marked.id()]);
+    other.input(1, 1, "still alive");
+    other.wait_message("still alive");
+}
+
+#[test]
 fn a_deleted_folder_ends_the_agent() {
     let home = Home::new();
     let mut keeper = home.birth(&home.spec("echo ready; exec cat"));
