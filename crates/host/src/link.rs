@@ -1,6 +1,7 @@
 //! The line to one keeper: a socket, a task that reads and one that writes. The data itself is read from the spool; only
 //! bells, acknowledgements, inputs and orders go over the socket.
 
+use mainstay_keeper::RefusedWhy;
 use mainstay_keeper::folder::KeeperFolder;
 use mainstay_keeper::wire::{Decoder, Message, RejectedWhy, Status, ToHost, ToKeeper};
 use std::io;
@@ -24,10 +25,18 @@ const FROM_KEEPER: usize = 256;
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
     Status(Box<Status>),
-    Recorded { n: u64 },
+    Recorded {
+        n: u64,
+    },
     Written,
+    /// The keeper did not take an input over: it is sent again when there is room.
+    NotTaken {
+        n: u64,
+    },
     Doorbell,
-    Rejected { why: RejectedWhy },
+    Rejected {
+        why: RejectedWhy,
+    },
     Closed,
 }
 
@@ -94,7 +103,10 @@ async fn read_events(mut read: OwnedReadHalf, events: mpsc::Sender<LinkEvent>) {
                 Ok(Some(ToHost::Recorded { n })) => LinkEvent::Recorded { n },
                 Ok(Some(ToHost::Written { .. })) => LinkEvent::Written,
                 Ok(Some(ToHost::Rejected { why })) => LinkEvent::Rejected { why },
-                // A refused input and the exit stand in the spool as records: the bell is enough.
+                Ok(Some(ToHost::Refused { n, why: RefusedWhy::InboxFull | RefusedWhy::Gap { .. } })) => {
+                    LinkEvent::NotTaken { n }
+                }
+                // Any other refused input and the exit stand in the spool as records: the bell is enough.
                 Ok(Some(ToHost::Doorbell { .. } | ToHost::Refused { .. } | ToHost::Exited { .. })) => {
                     bell = true;
                     continue;

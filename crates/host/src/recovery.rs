@@ -30,6 +30,9 @@ pub(crate) fn plan(store: &dyn Store, keepers: &KeepersDir) -> Result<Plan, Read
     let live = store.processes(true)?;
     let claimed: BTreeSet<String> = live.rows.iter().map(|process| process.token.clone()).collect();
     let mut unclaimed = Vec::new();
+    if let Err(error) = keepers.remove_leftovers() {
+        tracing::warn!(%error, "what an interrupted clean-up left stays for now");
+    }
     match keepers.list() {
         Ok(folders) => {
             for folder in folders.into_iter().filter(|folder| !claimed.contains(&folder.token)) {

@@ -135,7 +135,7 @@ pub(super) fn serve(input: impl BufRead, output: impl Write + Send, pace: Durati
                     let session = params.get("sessionId").and_then(Value::as_str).unwrap_or_default();
                     let mut state = shared.state();
                     if state.running.contains(session) {
-                        
+                        state.stopping.insert(session.to_owned());
                         shared.changed.notify_all();
                     }
                 }

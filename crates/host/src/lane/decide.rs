@@ -228,7 +228,7 @@ impl Lane {
 impl Process {
     /// Frames that are committed and not with the keeper go to it, in order.
     pub(super) fn pump(&mut self) {
-        let Some(link) = self.link.as_ref().filter(|_| self.greeted) else {
+        let Some(link) = self.link.as_ref().filter(|_| self.greeted && !self.stalled) else {
             return;
         };
         while let Some(input) = self.unrecorded.get(self.sent) {

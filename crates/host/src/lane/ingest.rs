@@ -202,7 +202,13 @@ impl Lane {
                 }
                 process.recorded = process.recorded.max(n);
             }
-            LinkEvent::Written => {}
+            LinkEvent::Written => process.stalled = false,
+            LinkEvent::NotTaken { n } => {
+                // Those behind it are refused as gaps; all are sent again in order once something was written.
+                let at = process.unrecorded.iter().position(|input| input.n >= n).unwrap_or(process.sent);
+                process.sent = process.sent.min(at);
+                process.stalled = true;
+            }
             LinkEvent::Doorbell => process.bell = true,
             LinkEvent::Rejected { why: RejectedWhy::StaleFence { known } } => {
                 let token = process.token.clone();
@@ -227,6 +233,7 @@ impl Lane {
         }
         if first {
             process.sent = 0;
+            process.stalled = false;
         }
         process.recorded = process.recorded.max(status.recorded);
         process.bell = true;

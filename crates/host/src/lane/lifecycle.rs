@@ -283,6 +283,7 @@ impl Lane {
             last_input: 0,
             unrecorded: VecDeque::new(),
             sent: 0,
+            stalled: false,
             recorded: 0,
             trimmed: 0,
             link: None,

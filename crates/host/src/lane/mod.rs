@@ -133,6 +133,8 @@ struct Process {
     unrecorded: VecDeque<NewInput>,
     /// How many of them are on their way.
     sent: usize,
+    /// The keeper's inbox is full: nothing is sent until it has written something.
+    stalled: bool,
     /// The keeper recorded all inputs up to this number.
     recorded: u64,
     trimmed: u64,
