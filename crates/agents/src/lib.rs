@@ -1,6 +1,6 @@
 //! Adapters: pure translators between an agent's protocol and the session's words.
 //!
-//! Invariants of this crate:
+//! Invariants of this crate (`demo`, which is an agent and no adapter, stands apart):
 //! * no process, no I/O, no clock: a record in gives events and frames out, a decision in gives frames out;
 //! * an adapter's state is a few small values that commit with the transaction that changed them; streamed text changes none;
 //! * code outside an adapter asks [`Capabilities`](mainstay_core::Capabilities), never an agent's name;

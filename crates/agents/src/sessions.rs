@@ -2,6 +2,7 @@
 
 use crate::adapter::{StateChange, ThreadContext};
 use mainstay_core::SessionId;
+use mainstay_core::content::Failure;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -119,6 +120,14 @@ impl<T: ThreadState> Sessions<T> {
         self.index_thread(at);
         true
     }
+}
+
+/// The longest message of a failure that is kept in a state, in characters; the event that carries it has it whole.
+const MAX_KEPT_MESSAGE_CHARS: usize = 1_000;
+
+/// A failure as it is kept in a state: in words only, and bounded.
+pub(crate) fn kept(failure: &Failure) -> Failure {
+    Failure::new(failure.code, failure.message.chars().take(MAX_KEPT_MESSAGE_CHARS).collect::<String>())
 }
 
 /// The saved form of a state.

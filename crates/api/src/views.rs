@@ -305,7 +305,7 @@ impl From<&OpenSubmission> for QueuedView {
         let (state, waits, settles_by) = match &open.state {
             SubmissionState::Accepted { waits } => ("accepted", *waits, None),
             SubmissionState::Delivered { .. } => ("delivered", None, None),
-            SubmissionState::Doubtful { settles_by } => ("doubtful", None, Some(*settles_by)),
+            SubmissionState::Doubtful { settles_by, .. } => ("doubtful", None, Some(*settles_by)),
         };
         Self { id: open.id.0.clone(), state, waits, settles_by, paused: open.paused, content: open.content.clone() }
     }

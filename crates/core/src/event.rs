@@ -253,6 +253,9 @@ pub enum Event {
         submission: SubmissionId,
         /// What would settle it.
         settles_by: SettlesBy,
+        /// A user's stop ended its turn: if it turns out that the agent never had it, it is not given again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stopped: bool,
     },
     /// The keeper refused an input: it was never written. A message returns to the queue.
     #[serde(rename = "input.refused")]

@@ -17,7 +17,7 @@ mod updates;
 
 use crate::adapter::{Adapter, CannotTell, Incoming, Record, StateChange, ThreadContext, Translated};
 use crate::rpc::{self, Dialect, Inbound, RpcError};
-use crate::sessions::{CONNECTION_SCOPE, Sessions, encode};
+use crate::sessions::{CONNECTION_SCOPE, Sessions, encode, kept};
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
 use mainstay_core::content::{Failure, FailureCode, ItemStatus, Origin, Outcome, StopReason};
 use mainstay_core::{AgentEvent, Capabilities, Decision, ProviderTurn, SessionId};
@@ -186,7 +186,7 @@ impl AcpAdapter {
                 message: failure.message.clone(),
                 provider: failure.provider.clone(),
             });
-            self.change_connection().handshake = Handshake::Failed(failure);
+            self.change_connection().handshake = Handshake::Failed(kept(&failure));
             // Ready all the same: the sessions then ask for their threads and are told why they get none.
             out.say_all(AgentEvent::Ready(AgentInfo::default()));
             return;

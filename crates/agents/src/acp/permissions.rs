@@ -1,6 +1,6 @@
 //! Permission requests: asked, answered, withdrawn.
 
-use super::state::MAX_OPEN_REQUESTS;
+use super::state::{MAX_OPEN_REQUESTS, MAX_REQUEST_ID_BYTES};
 use super::{AcpAdapter, RPC};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc;
@@ -37,6 +37,11 @@ impl AcpAdapter {
         };
         let session = self.sessions.slot(at).session.clone();
         self.prove_taken(at, out);
+        if id.get().len() > MAX_REQUEST_ID_BYTES {
+            out.send(&RPC.refusal(id.get(), rpc::INVALID_PARAMS, "the request's id is too long"));
+            out.say(&session, notice("a permission request with too long an id was refused", details));
+            return;
+        }
         let state = &self.sessions.slot(at).state;
         let stopping = state.prompt.as_ref().is_some_and(|prompt| prompt.interrupted);
         let refused = if state.requests.contains_key(id.get()) {

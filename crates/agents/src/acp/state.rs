@@ -16,7 +16,10 @@ pub(super) const MAX_OPEN_MESSAGES: usize = 64;
 /// together by their order; the state must stay small.
 pub(super) const MAX_MESSAGE_ID_BYTES: usize = 256;
 /// Permission requests of one thread that are open at once. One more is answered `cancelled`, with a notice.
-pub(super) const MAX_OPEN_REQUESTS: usize = 64;
+pub(super) const MAX_OPEN_REQUESTS: usize = 32;
+/// The longest id of a permission request, in bytes of JSON. One with a longer id is refused: the id must be kept to
+/// be answered, and the state must stay small.
+pub(super) const MAX_REQUEST_ID_BYTES: usize = 256;
 /// Bytes of messages about a thread that is just being made, kept until the agent has named it. What does not fit is
 /// passed on as unmodelled.
 pub(super) const MAX_HELD_BYTES: usize = 32 * 1024;

@@ -14,6 +14,8 @@ pub(super) enum Refused {
     OtherActiveTurn,
     /// `no rollout found for thread id X`.
     NoRollout,
+    /// `thread X is not materialized yet; …`: it has no message.
+    NotMaterialized,
     /// `thread X already has an active writer`.
     ActiveWriter,
     /// Anything else.
@@ -29,6 +31,8 @@ pub(super) fn classify(error: &RpcError) -> Refused {
         Refused::OtherActiveTurn
     } else if has("no rollout found") {
         Refused::NoRollout
+    } else if has("is not materialized yet") {
+        Refused::NotMaterialized
     } else if has("already has an active writer") {
         Refused::ActiveWriter
     } else {
@@ -41,7 +45,9 @@ pub(super) fn refusal_failure(error: &RpcError) -> Failure {
     let code = match classify(error) {
         Refused::NoRollout => FailureCode::ThreadMissing,
         Refused::ActiveWriter => FailureCode::ActiveWriter,
-        Refused::NoActiveTurn | Refused::OtherActiveTurn | Refused::Other => FailureCode::AgentRefused,
+        Refused::NoActiveTurn | Refused::OtherActiveTurn | Refused::NotMaterialized | Refused::Other => {
+            FailureCode::AgentRefused
+        }
     };
     Failure { code, message: error.message.clone(), provider: Some(error.body.clone()) }
 }

@@ -2,7 +2,7 @@
 //! taken up in another process, and when a turn ended without its input.
 
 use super::state::{Asked, HISTORY_PAGE, Lookup, MAX_HISTORY_PAGES, Named, Running, Seen};
-use super::{CodexAdapter, items, warn};
+use super::{CodexAdapter, errors, items, warn};
 use crate::adapter::Translated;
 use crate::rpc::RpcError;
 use mainstay_core::agent::TakenProof;
@@ -42,6 +42,10 @@ impl CodexAdapter {
         let session = self.sessions.slot(at).session.clone();
         let page = match result {
             Ok(result) => Page::read(&result, page),
+            // No message, so no turn: that is all of its history.
+            Err(error) if errors::classify(&error) == errors::Refused::NotMaterialized => {
+                Page { turns: Vec::new(), next: None, number: page, readable: true }
+            }
             Err(error) => {
                 let message = format!("the thread's history could not be read: {}", error.message);
                 warn(out, &session, message, Some(error.body));
@@ -51,7 +55,13 @@ impl CodexAdapter {
         match why {
             Lookup::Opening => self.opening_page(at, &page, out),
             Lookup::Reattach => self.missed_page(at, &page, out),
-            Lookup::Settle => self.settle_input(at, &page, out),
+            Lookup::Settle => {
+                self.settle_input(at, &page, out);
+                if !page.readable {
+                    // Its turn is over and nothing more will be told: it stays in doubt, and the next one may come.
+                    self.sessions.change(at).input = None;
+                }
+            }
         }
     }
 
@@ -144,11 +154,9 @@ impl CodexAdapter {
     fn missed_turn(&mut self, at: usize, turn: &PageTurn, out: &mut Translated) {
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);
-        let ours = thread
-            .input
-            .as_ref()
-            .filter(|input| turn.has_input(&input.submission))
-            .map(|input| input.submission.clone());
+        let input = thread.input.as_ref().filter(|input| turn.has_input(&input.submission));
+        let named = thread.named.as_ref().filter(|named| named.turn == turn.id);
+        let ours = input.map(|input| &input.submission).or(named.map(|named| &named.submission)).cloned();
         let known =
             thread.running.as_ref().filter(|running| running.turn == turn.id).map(|running| running.known);
         if known != Some(true) && (known.is_none() || ours.is_some()) {

@@ -18,7 +18,7 @@ mod turns;
 
 use crate::adapter::{Adapter, CannotTell, Incoming, Record, StateChange, ThreadContext, Translated};
 use crate::rpc::{self, Dialect, Inbound, RpcError};
-use crate::sessions::{CONNECTION_SCOPE, Sessions, encode};
+use crate::sessions::{CONNECTION_SCOPE, Sessions, encode, kept};
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
 use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId};
 use serde_json::value::RawValue;
@@ -110,6 +110,7 @@ impl CodexAdapter {
             for open in thread.requests.values_mut() {
                 open.id = None;
             }
+            thread.detached = None;
         }
     }
 
@@ -153,6 +154,7 @@ impl CodexAdapter {
             Asked::Initialize => {}
             Asked::Open { .. } => self.opened(at, result, out),
             Asked::Reattach { .. } => self.reattached(at, result, out),
+            Asked::Status { .. } => self.status_told(at, &result, out),
             Asked::History { why, page, .. } => self.history(at, why, page, result, out),
             Asked::StartTurn { submission, into, .. } => {
                 self.start_answered(at, submission, into.as_ref(), result, out);
@@ -176,7 +178,7 @@ impl CodexAdapter {
                     message: failure.message.clone(),
                     provider: failure.provider.clone(),
                 });
-                self.change_connection().handshake = Handshake::Failed(failure);
+                self.change_connection().handshake = Handshake::Failed(kept(&failure));
                 // Ready all the same: the sessions then ask for their threads and are told why they get none.
                 out.say_all(AgentEvent::Ready(AgentInfo::default()));
                 return;

@@ -40,7 +40,15 @@ impl CodexAdapter {
             return;
         };
         let (turn, item) = (ProviderTurn::from(turn), ItemKey::from(item));
-        if self.asked_again(at, id, method, &turn, &item, out) {
+        let approval = text("approvalId").map(str::to_owned);
+        let again = |open: &OpenRequest| {
+            open.id.is_none()
+                && open.method == method
+                && open.turn == turn
+                && open.item == item
+                && open.approval == approval
+        };
+        if self.asked_again(at, id, again, out) {
             return;
         }
         let session = self.sessions.slot(at).session.clone();
@@ -65,6 +73,7 @@ impl CodexAdapter {
                 method: method.to_owned(),
                 turn: turn.clone(),
                 item: item.clone(),
+                approval,
                 amendment: amendment.clone(),
                 answer: None,
             },
@@ -97,18 +106,13 @@ impl CodexAdapter {
         &mut self,
         at: usize,
         id: &RawValue,
-        method: &str,
-        turn: &ProviderTurn,
-        item: &ItemKey,
+        is_it: impl Fn(&OpenRequest) -> bool,
         out: &mut Translated,
     ) -> bool {
-        let matches = |open: &OpenRequest| {
-            open.id.is_none() && open.method == method && open.turn == *turn && open.item == *item
-        };
-        if !self.sessions.slot(at).state.requests.values().any(matches) {
+        if !self.sessions.slot(at).state.requests.values().any(&is_it) {
             return false;
         }
-        let Some(open) = self.sessions.change(at).requests.values_mut().find(|open| matches(open)) else {
+        let Some(open) = self.sessions.change(at).requests.values_mut().find(|open| is_it(open)) else {
             return false;
         };
         open.id = Some(id.get().to_owned());

@@ -16,6 +16,9 @@ pub(super) const MAX_OPEN_REQUESTS: usize = 32;
 pub(super) const MAX_AMENDMENT_BYTES: usize = 512;
 /// Tries of one interrupt. Measured: 2 to 11 were needed. After the last one the user is told.
 pub(super) const MAX_INTERRUPT_TRIES: u32 = 20;
+/// Tries to take a thread up again on one connection. After the last one the thread is looked at again on the next
+/// connection, and the user was told.
+pub(super) const MAX_REATTACH_TRIES: u32 = 20;
 /// Turns that are asked for at once: whole turns may be large.
 pub(super) const HISTORY_PAGE: u32 = 10;
 /// Pages that are read for one question. What is not found in them is not proven absent.
@@ -58,6 +61,10 @@ pub(super) enum Asked {
     Reattach {
         session: SessionId,
     },
+    /// `thread/read` of a thread that cannot be taken up again yet.
+    Status {
+        session: SessionId,
+    },
     /// `thread/turns/list`.
     History {
         session: SessionId,
@@ -82,6 +89,7 @@ impl Asked {
             Self::Initialize => None,
             Self::Open { session }
             | Self::Reattach { session }
+            | Self::Status { session }
             | Self::History { session, .. }
             | Self::StartTurn { session, .. }
             | Self::Interrupt { session, .. } => Some(session),
@@ -170,10 +178,21 @@ pub(super) struct OpenRequest {
     pub(super) method: String,
     pub(super) turn: ProviderTurn,
     pub(super) item: ItemKey,
+    /// Tells approvals of one item apart, where the server does.
+    pub(super) approval: Option<String>,
     /// The rule that may be made for ever.
     pub(super) amendment: Option<Value>,
     /// What was answered; given again where the request comes again.
     pub(super) answer: Option<Value>,
+}
+
+/// A thread that lives in the server and could not be taken up again on this connection: a thread without any message
+/// cannot be resumed (measured), and neither can one whose first message is just being taken.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct Detached {
+    pub(super) tries: u32,
+    /// It was seen doing nothing, and no word of it came since.
+    pub(super) idle: bool,
 }
 
 /// How much of a thread's history the journal has.
@@ -211,6 +230,7 @@ pub(super) struct Thread {
     pub(super) named: Option<Named>,
     pub(super) running: Option<Running>,
     pub(super) seen: Seen,
+    pub(super) detached: Option<Detached>,
     pub(super) last_taken: Option<SubmissionId>,
     pub(super) interrupt: Option<Interrupt>,
     pub(super) failure: Option<TurnFailure>,

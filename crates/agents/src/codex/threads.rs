@@ -1,6 +1,6 @@
 //! Threads: made, taken up again in a new process, taken up again on a new connection.
 
-use super::state::{Asked, Handshake, Lookup, Opening, Phase, Seen, Thread};
+use super::state::{Asked, Handshake, Lookup, MAX_REATTACH_TRIES, Opening, Phase, Seen, Thread};
 use super::{CodexAdapter, errors, warn};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc::RpcError;
@@ -146,22 +146,83 @@ impl CodexAdapter {
     }
 
     pub(super) fn reattached(&mut self, at: usize, result: Result<Value, RpcError>, out: &mut Translated) {
-        match result {
-            Ok(_) => self.ask_history(at, Lookup::Reattach, 0, None, out),
-            Err(error) => {
-                let failure = errors::refusal_failure(&error);
+        let Err(error) = result else {
+            self.sessions.change(at).detached = None;
+            self.ask_history(at, Lookup::Reattach, 0, None, out);
+            return;
+        };
+        let session = self.sessions.slot(at).session.clone();
+        let thread = self.sessions.change(at);
+        let detached = thread.detached.get_or_insert_default();
+        detached.tries += 1;
+        let (tries, idle) = (detached.tries, detached.idle);
+        let no_message = errors::classify(&error) == errors::Refused::NoRollout;
+        if thread.input.as_ref().is_some_and(|input| input.lost) {
+            if no_message && idle {
+                // It did nothing, and after that it still had no message: the input never came.
+                if let Some(input) = thread.input.take() {
+                    out.say(&session, AgentEvent::InputAbsent { submission: input.submission });
+                }
+                return;
+            }
+            if tries < MAX_REATTACH_TRIES {
+                self.ask_status(at, out);
+                return;
+            }
+        }
+        // A thread without a message has nothing to be taken up; it can be written to as it is.
+        if !no_message || tries == MAX_REATTACH_TRIES {
+            let message = format!("the thread could not be taken up again: {}", error.message);
+            warn(out, &session, message, Some(error.body));
+        }
+    }
+
+    fn ask_status(&mut self, at: usize, out: &mut Translated) {
+        let slot = self.sessions.slot(at);
+        let params = json!({ "threadId": slot.state.thread, "includeTurns": false });
+        let asked = Asked::Status { session: slot.session.clone() };
+        let frame = self.ask(asked, "thread/read", params);
+        out.send(&frame);
+    }
+
+    pub(super) fn status_told(&mut self, at: usize, result: &Result<Value, RpcError>, out: &mut Translated) {
+        let status = result.as_ref().ok().and_then(|result| result.pointer("/thread/status/type")?.as_str());
+        match status {
+            Some(status @ ("idle" | "active")) => {
+                if let Some(detached) = &mut self.sessions.change(at).detached {
+                    detached.idle = status == "idle";
+                }
+                self.reattach(at, out);
+            }
+            _ => {
                 let session = self.sessions.slot(at).session.clone();
+                let failure = Failure::new(FailureCode::ThreadMissing, "the agent has the thread no more");
                 let thread = self.sessions.change(at);
                 thread.phase = Phase::Closed;
                 let untaken = thread.input.take();
-                let message = format!("the thread could not be taken up again: {}", failure.message);
-                let provider = failure.provider.clone();
-                out.say(&session, AgentEvent::Notice { level: NoticeLevel::Error, message, provider });
-                // A thread without a history never saw an input.
-                if let Some(input) = untaken.filter(|_| failure.code == FailureCode::ThreadMissing) {
+                let (level, message) = (NoticeLevel::Error, failure.message.clone());
+                out.say(&session, AgentEvent::Notice { level, message, provider: None });
+                if let Some(input) = untaken {
                     out.say(&session, AgentEvent::InputRejected { submission: input.submission, failure });
                 }
             }
+        }
+    }
+
+    /// A word of a thread's status comes also to a connection that has not taken it up: the moment to try again.
+    pub(super) fn status_changed(&mut self, at: usize, out: &mut Translated) {
+        let slot = self.sessions.slot(at);
+        let tries = slot.state.detached.as_ref().map(|detached| detached.tries);
+        if !self.ready() || tries.is_none_or(|tries| tries >= MAX_REATTACH_TRIES) {
+            return;
+        }
+        let asking = |asked: &Asked| matches!(asked, Asked::Reattach { session } | Asked::Status { session } if *session == slot.session);
+        let already = self.connection.asked.values().any(asking);
+        if let Some(detached) = &mut self.sessions.change(at).detached {
+            detached.idle = false;
+        }
+        if !already {
+            self.reattach(at, out);
         }
     }
 

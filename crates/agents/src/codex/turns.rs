@@ -6,8 +6,9 @@ use super::state::{
 use super::{CodexAdapter, errors, items, threads, warn};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc::{self, RpcError};
+use crate::sessions;
 use mainstay_core::agent::{NoticeLevel, TakenProof};
-use mainstay_core::content::{ContentBlock, FailureCode, ItemFields, ItemKind, Origin, Outcome};
+use mainstay_core::content::{ContentBlock, Failure, FailureCode, ItemFields, ItemKind, Origin, Outcome};
 use mainstay_core::{AgentEvent, ItemKey, ProviderTurn, SessionOptions, SubmissionId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -132,6 +133,7 @@ impl CodexAdapter {
                 let fields = ItemFields { content, ..ItemFields::default() };
                 out.say(&session, AgentEvent::ItemUpdated { key: ItemKey::from(text("itemId")), fields });
             }
+            "thread/status/changed" => self.status_changed(at, out),
             "serverRequest/resolved" => self.request_resolved(at, &params, out),
             "error" => self.error(at, &params, out),
             "warning" => {
@@ -329,7 +331,7 @@ impl CodexAdapter {
                 (outcome, failure)
             }
             _ => {
-                let failure = mainstay_core::content::Failure {
+                let failure = Failure {
                     code: FailureCode::Protocol,
                     message: format!("the agent ended the turn with an unknown status: {word:?}"),
                     provider: None,
@@ -387,7 +389,13 @@ impl CodexAdapter {
         };
         if coming {
             let turn = turn.cloned().or(named);
-            self.sessions.change(at).interrupt = Some(Interrupt { turn, tries: 0, due: false });
+            let thread = self.sessions.change(at);
+            thread.interrupt = Some(Interrupt { turn, tries: 0, due: false });
+            let lost = thread.input.as_ref().is_some_and(|input| input.lost);
+            if lost && self.ready() {
+                // What became of it could not be told before; a person is waiting now.
+                self.ask_history(at, Lookup::Reattach, 0, None, out);
+            }
         }
         Ok(())
     }
@@ -451,7 +459,7 @@ impl CodexAdapter {
         match turn {
             Some(turn) if params.get("willRetry") != Some(&Value::Bool(true)) => {
                 // Without the provider's own object: the end of the turn carries it, and the state stays small.
-                let failure = mainstay_core::content::Failure::new(failure.code, failure.message);
+                let failure = sessions::kept(&failure);
                 self.sessions.change(at).failure = Some(TurnFailure { turn: turn.into(), failure });
             }
             _ => {

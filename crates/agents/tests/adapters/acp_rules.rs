@@ -663,3 +663,49 @@ fn an_unreadable_state_is_left_out() {
     assert!(!adapter.restore("elsewhere", b"{}"));
     assert!(adapter.changes().is_empty());
 }
+
+#[test]
+fn sessions_of_one_process_are_kept_apart() {
+    let mut harness = open();
+    harness.bind("s2");
+    harness.open("s2", None);
+    answer(&mut harness, "session/new", &json!({ "sessionId": "T2" }));
+    harness.start("s1", "m1", "one").expect("can be told");
+    harness.start("s2", "m2", "two").expect("can be told");
+    let mut second = chunk("x");
+    second["params"]["sessionId"] = json!("T2");
+    assert_eq!(harness.message(&second)[0], "s2: TurnStarted p.m2 Message m2");
+    assert_eq!(harness.message(&chunk("y"))[0], "s1: TurnStarted p.m1 Message m1");
+    harness.message(&permission(&json!(1)));
+    assert!(
+        harness.answer("s2", "1", select("once"), offered()).is_err(),
+        "it is the other session's request"
+    );
+}
+
+#[test]
+fn open_requests_and_their_ids_are_bounded() {
+    let (mut harness, _) = prompting();
+    for id in 0..32 {
+        assert!(harness.message(&permission(&json!(id))).iter().any(|line| line.contains("RequestOpened")));
+    }
+    let said = harness.message(&permission(&json!(32)));
+    assert!(said[0].starts_with("s1: Notice") && said[1].contains("cancelled"), "{said:?}");
+    let (mut harness, _) = prompting();
+    let said = harness.message(&permission(&json!("x".repeat(300))));
+    assert!(said.iter().all(|line| !line.contains("RequestOpened")), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("-32602")), "{said:?}");
+}
+
+#[test]
+fn open_messages_are_bounded() {
+    let (mut harness, _) = prompting();
+    for number in 0..64 {
+        harness.message(&kind_chunk("agent_message_chunk", Some(&format!("M{number}")), "a"));
+    }
+    let said = harness.message(&kind_chunk("agent_message_chunk", Some("M64"), "a"));
+    assert_eq!(said[0], "s1: ItemCompleted M0 in p.m1 AgentMessage Completed");
+    let long = "M".repeat(300);
+    let said = harness.message(&kind_chunk("agent_message_chunk", Some(&long), "a"));
+    assert!(said[0].starts_with("s1: ItemDelta p.m1.m1 "), "too long an id is none: {said:?}");
+}

@@ -671,6 +671,22 @@ fn an_approval_keeps_its_key_over_a_lost_connection() {
 }
 
 #[test]
+fn two_approvals_of_one_item_are_two() {
+    let mut harness = running();
+    harness.message(&approval(0));
+    assert!(harness.message(&approval(1))[0].starts_with("s1: RequestOpened 1:1"));
+    let mut other = approval(2);
+    other["params"]["approvalId"] = json!("second");
+    assert!(harness.message(&other)[0].starts_with("s1: RequestOpened 1:2"));
+    reconnect(&mut harness);
+    assert_eq!(harness.message(&other), Vec::<String>::new());
+    harness.answer("s1", "1:2", select("accept"), Vec::new()).expect("is open");
+    assert_eq!(harness.sent, [json!({ "id": 2, "result": { "decision": "accept" } })]);
+    harness.answer("s1", "1:0", select("accept"), Vec::new()).expect("is open");
+    assert!(harness.sent.is_empty(), "it was not asked again yet");
+}
+
+#[test]
 fn an_answer_that_was_lost_with_its_connection_is_given_again() {
     for while_away in [false, true] {
         let mut harness = running();
@@ -728,4 +744,109 @@ fn an_unreadable_state_is_left_out() {
     assert!(!adapter.restore("thread:s1", b"[]"));
     assert!(!adapter.restore("elsewhere", b"{}"));
     assert!(adapter.changes().is_empty());
+}
+
+/// A session whose never used thread T could not be taken up on a new connection.
+fn detached(in_flight: bool) -> Harness {
+    let mut harness = open();
+    if in_flight {
+        harness.start("s1", "m1", "hello").expect("can be told");
+    }
+    harness.disconnect();
+    handshake(&mut harness);
+    refuse(&mut harness, "thread/resume", "no rollout found for thread id T");
+    harness
+}
+
+#[test]
+fn a_thread_without_a_message_is_written_to_as_it_is_and_taken_up_at_its_first_word() {
+    let mut harness = detached(false);
+    assert!(harness.sent.is_empty());
+    let sent = harness.start("s1", "m1", "hello").expect("can be told");
+    assert!(sent[0].starts_with("send carries m1"), "{sent:?}");
+    answer(&mut harness, "turn/start", &json!({ "turn": { "id": "U1" } }));
+    let active = event("thread/status/changed", json!({ "status": { "type": "active" } }));
+    assert!(harness.message(&active)[0].contains("thread/resume"));
+    let id = harness.sent_id("thread/resume");
+    assert_eq!(harness.message(&active), Vec::<String>::new(), "one at a time");
+    // Measured: the first try may come while the first message is being taken.
+    let busy = json!({ "id": id, "error": { "code": -32601, "message": "list_turns is not supported yet" } });
+    assert!(harness.message(&busy)[0].starts_with("s1: Notice Warning"));
+    harness.message(&active);
+    answer(&mut harness, "thread/resume", &thread("T"));
+    let turns = json!([{ "id": "U1", "status": "inProgress", "items": [] }]);
+    assert_eq!(history(&mut harness, &turns, &Value::Null), ["s1: TurnStarted U1 Message m1"]);
+    let taken = completed("U1", &user_message("u1", Some("m1")));
+    assert_eq!(harness.message(&taken), ["s1: InputTaken m1 ClientId"]);
+}
+
+#[test]
+fn a_first_message_that_was_lost_is_absent_only_when_the_thread_did_nothing_and_still_has_none() {
+    let mut harness = detached(true);
+    let read = thread("T");
+    let sent = answer(&mut harness, "thread/read", &read);
+    assert!(sent[0].contains("thread/resume"), "being idle alone proves nothing: {sent:?}");
+    let said = refuse(&mut harness, "thread/resume", "no rollout found for thread id T");
+    assert_eq!(said, ["s1: InputAbsent m1"]);
+
+    let mut harness = detached(true);
+    answer(
+        &mut harness,
+        "thread/read",
+        &json!({ "thread": { "status": { "type": "active", "activeFlags": [] } } }),
+    );
+    let said = refuse(&mut harness, "thread/resume", "no rollout found for thread id T");
+    assert!(said[0].contains("thread/read"), "{said:?}");
+
+    let mut harness = detached(true);
+    let said = refuse(&mut harness, "thread/read", "thread not found: T");
+    assert!(said[1].starts_with("s1: InputRejected m1") && said[1].contains("thread_missing"), "{said:?}");
+}
+
+#[test]
+fn a_thread_without_a_message_has_an_empty_history() {
+    let mut harness = named();
+    harness.message(&started("U1"));
+    harness.message(&ended("U1", "failed"));
+    let said = refuse(
+        &mut harness,
+        "thread/turns/list",
+        "thread T is not materialized yet; thread/turns/list is unavailable",
+    );
+    assert_eq!(said, ["s1: InputAbsent m1"]);
+}
+
+#[test]
+fn sessions_of_one_process_are_kept_apart() {
+    let mut harness = running();
+    harness.bind("s2");
+    harness.open("s2", None);
+    answer(&mut harness, "thread/start", &thread("T2"));
+    let mut second = started("U2");
+    second["params"]["threadId"] = json!("T2");
+    assert_eq!(harness.message(&second), ["s2: TurnStarted U2 Unknown -"]);
+    harness.message(&approval(0));
+    assert!(
+        harness.answer("s2", "1:0", select("accept"), Vec::new()).is_err(),
+        "it is the other session's request"
+    );
+    assert!(harness.interrupt("s2", None)[0].contains(r#""turnId":"U2""#));
+    harness.disconnect();
+    let sent = handshake(&mut harness);
+    let resumed: Vec<bool> =
+        ["T", "T2"].map(|thread| sent.iter().any(|line| line.contains(&format!("\"{thread}\"")))).to_vec();
+    assert_eq!(resumed, [true, true], "{sent:?}");
+}
+
+#[test]
+fn open_approvals_are_bounded() {
+    let mut harness = running();
+    for id in 0..32 {
+        assert!(harness.message(&approval(id))[0].contains("RequestOpened"));
+    }
+    let said = harness.message(&approval(32));
+    assert!(
+        said[0].starts_with("s1: Notice Warning") && said[1].contains(r#""decision":"decline""#),
+        "{said:?}"
+    );
 }

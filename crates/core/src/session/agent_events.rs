@@ -38,16 +38,7 @@ impl Session {
                     self.advance(moment, out);
                 }
             }
-            AgentEvent::InputAbsent { submission } => {
-                let doubtful = self
-                    .submission(&submission)
-                    .is_some_and(|open| matches!(open.state, SubmissionState::Doubtful { .. }));
-                if doubtful {
-                    let reason = QueueReason::Starting;
-                    self.emit(out, moment.now, Event::SubmissionQueued { submission, reason });
-                    self.advance(moment, out);
-                }
-            }
+            AgentEvent::InputAbsent { submission } => self.input_absent(submission, moment, out),
             AgentEvent::TurnStarted { turn, origin, submission } => {
                 self.turn_started(turn, origin, submission, moment, out);
             }
@@ -96,7 +87,9 @@ impl Session {
         let doubtful = self
             .submissions
             .iter()
-            .filter(|open| matches!(open.state, SubmissionState::Doubtful { settles_by: SettlesBy::History }))
+            .filter(|open| {
+                matches!(open.state, SubmissionState::Doubtful { settles_by: SettlesBy::History, .. })
+            })
             .map(|open| open.id.clone())
             .collect();
         out.effects.push(Effect::Tell(Decision::OpenThread {
@@ -190,6 +183,24 @@ impl Session {
         self.advance(moment, out);
     }
 
+    /// The agent's history does not have the message: it returns to the queue, unless a stop was meant for it.
+    fn input_absent(&mut self, submission: SubmissionId, moment: &Moment<'_>, out: &mut Out) {
+        let event = match self.submission(&submission).map(|open| &open.state) {
+            Some(SubmissionState::Doubtful { stopped: true, .. }) => {
+                Event::SubmissionCancelled { submission }
+            }
+            Some(SubmissionState::Delivered { .. }) if self.interrupt_pending => {
+                Event::SubmissionCancelled { submission }
+            }
+            Some(SubmissionState::Doubtful { .. } | SubmissionState::Delivered { .. }) => {
+                Event::SubmissionQueued { submission, reason: QueueReason::Starting }
+            }
+            Some(SubmissionState::Accepted { .. }) | None => return,
+        };
+        self.emit(out, moment.now, event);
+        self.advance(moment, out);
+    }
+
     fn turn_started(
         &mut self,
         provider_turn: ProviderTurn,
@@ -245,7 +256,11 @@ impl Session {
         {
             let settles_by =
                 if moment.capabilities.settles_by_history { SettlesBy::History } else { SettlesBy::User };
-            self.emit(out, moment.now, Event::SubmissionDoubtful { submission: id, settles_by });
+            self.emit(
+                out,
+                moment.now,
+                Event::SubmissionDoubtful { submission: id, settles_by, stopped: asked_to_stop },
+            );
         }
         self.end_turn(&turn, outcome, stop_reason, failure, usage, moment, out);
         self.advance(moment, out);

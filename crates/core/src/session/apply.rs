@@ -102,8 +102,11 @@ impl Session {
                 submission,
                 SubmissionState::Delivered { process: process.clone(), input: *input },
             ),
-            Event::SubmissionDoubtful { submission, settles_by } => {
-                self.set_submission(submission, SubmissionState::Doubtful { settles_by: *settles_by });
+            Event::SubmissionDoubtful { submission, settles_by, stopped } => {
+                self.set_submission(
+                    submission,
+                    SubmissionState::Doubtful { settles_by: *settles_by, stopped: *stopped },
+                );
             }
             Event::SubmissionTaken { submission, .. } => {
                 self.thread_used = true;

@@ -112,7 +112,7 @@ impl Session {
             } else {
                 let settles_by =
                     if moment.capabilities.settles_by_history { SettlesBy::History } else { SettlesBy::User };
-                Event::SubmissionDoubtful { submission, settles_by }
+                Event::SubmissionDoubtful { submission, settles_by, stopped: self.interrupt_pending }
             };
             self.emit(out, moment.now, event);
         }

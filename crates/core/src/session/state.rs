@@ -157,6 +157,8 @@ pub enum SubmissionState {
     Doubtful {
         /// What settles it.
         settles_by: SettlesBy,
+        /// A user's stop ended its turn.
+        stopped: bool,
     },
 }
 

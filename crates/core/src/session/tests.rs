@@ -440,7 +440,7 @@ fn a_delivered_message_is_doubtful_after_a_death_unless_it_is_proven_undelivered
     doubtful.exit(ProcessExit { last_started: Some(1), ..ProcessExit::of(ExitCause::AgentLeft) });
     assert_eq!(
         doubtful.session.submissions[0].state,
-        SubmissionState::Doubtful { settles_by: SettlesBy::History }
+        SubmissionState::Doubtful { settles_by: SettlesBy::History, stopped: false }
     );
     assert_eq!(doubtful.session.status().status, Status::RequiresAction);
     assert_eq!(doubtful.session.phase, Phase::Free, "doubt alone starts nothing");
@@ -467,6 +467,19 @@ fn doubt_is_settled_by_history_or_by_the_user() {
     bench.agent(AgentEvent::InputTaken { submission: SubmissionId::from("m1"), proof: TakenProof::History });
     assert!(bench.session.submissions.is_empty());
     assert_eq!(bench.count("submission.delivered"), 1, "never sent twice");
+}
+
+#[test]
+fn a_message_that_a_reattached_agent_does_not_have_is_given_again_unless_it_was_stopped() {
+    let absent = || AgentEvent::InputAbsent { submission: SubmissionId::from("m1") };
+    let mut bench = Bench::delivered();
+    bench.agent(absent());
+    assert_eq!(bench.count("submission.delivered"), 2);
+
+    let mut stopped = Bench::delivered();
+    stopped.must(Input::Command(Command::Interrupt));
+    stopped.agent(absent());
+    assert_eq!((stopped.count("submission.delivered"), stopped.count("submission.cancelled")), (1, 1));
 }
 
 #[test]
