@@ -31,7 +31,8 @@ async fn collect(mut body: Body) -> Result<Bytes, Problem> {
     let mut kept: Vec<u8> = Vec::new();
     let mut total = 0_usize;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Problem::new(Code::InvalidBody, "the body ended before it was complete"))?;
+        let frame =
+            frame.map_err(|_| Problem::new(Code::InvalidBody, "the body ended before it was complete"))?;
         let Ok(data) = frame.into_data() else { continue };
         total += data.len();
         if total <= MAX_BODY_BYTES {
@@ -56,7 +57,14 @@ pub(crate) fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Re
         return serde_json::from_slice(b"{}").map_err(|error| bad_json(&error));
     }
     if let Some(media) = headers.get(header::CONTENT_TYPE) {
-        let media = media.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let media = media
+            .to_str()
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
         if media != "application/json" && !media.ends_with("+json") {
             return Err(Problem::new(
                 Code::UnsupportedMediaType,

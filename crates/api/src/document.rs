@@ -61,7 +61,10 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     }
     if let Some(body) = route.body {
         let schema = body(generator).to_value();
-        described.insert("requestBody".to_owned(), json!({ "content": { "application/json": { "schema": schema } } }));
+        described.insert(
+            "requestBody".to_owned(),
+            json!({ "content": { "application/json": { "schema": schema } } }),
+        );
     }
     described.insert("responses".to_owned(), responses(route, generator));
     Value::Object(described)
@@ -114,10 +117,15 @@ fn parameters(route: &Route, generator: &mut SchemaGenerator) -> Vec<Value> {
 fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
     let mut responses: Map<String, Value> = Map::new();
     let (status, content) = match route.gives {
-        Gives::Json(status, schema) => (status, json!({ "application/json": { "schema": schema(generator).to_value() } })),
+        Gives::Json(status, schema) => {
+            (status, json!({ "application/json": { "schema": schema(generator).to_value() } }))
+        }
         Gives::PageOrStream(schema) => {
             let schema = schema(generator).to_value();
-            (200, json!({ "application/json": { "schema": schema }, "text/event-stream": { "schema": { "type": "string" } } }))
+            (
+                200,
+                json!({ "application/json": { "schema": schema }, "text/event-stream": { "schema": { "type": "string" } } }),
+            )
         }
         Gives::Text => (200, json!({ "text/plain": { "schema": { "type": "string" } } })),
         Gives::Document => (200, json!({ "application/json": { "schema": { "type": "object" } } })),
@@ -248,7 +256,11 @@ mod tests {
             return;
         }
         let recorded = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(recorded == text, "{} differs from what the code makes; run `cargo xtask golden` and look at the difference", path.display());
+        assert!(
+            recorded == text,
+            "{} differs from what the code makes; run `cargo xtask golden` and look at the difference",
+            path.display()
+        );
     }
 
     #[test]

@@ -9,7 +9,13 @@ use std::net::{IpAddr, SocketAddr};
 use subtle::ConstantTimeEq;
 
 /// Checks a request before anything of it is looked at.
-pub(crate) fn check(app: &App, peer: &Peer, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn check(
+    app: &App,
+    peer: &Peer,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(), Problem> {
     let names = Names { config: &app.config, bound: app.bound };
     if let Peer::Tcp(_) = peer {
         names.check_host(headers)?;
@@ -17,7 +23,9 @@ pub(crate) fn check(app: &App, peer: &Peer, method: &Method, uri: &Uri, headers:
     names.check_origin(headers)?;
     match peer {
         Peer::Unix(unix) => check_user(unix.uid, rustix::process::geteuid().as_raw()),
-        Peer::Tcp(_) if (method == Method::GET || method == Method::HEAD) && uri.path() == "/health" => Ok(()),
+        Peer::Tcp(_) if (method == Method::GET || method == Method::HEAD) && uri.path() == "/health" => {
+            Ok(())
+        }
         Peer::Tcp(_) => check_token(&app.config.token, headers),
     }
 }
@@ -26,7 +34,10 @@ fn check_user(peer: u32, own: u32) -> Result<(), Problem> {
     if peer == own {
         return Ok(());
     }
-    Err(Problem::new(Code::ForbiddenPeer, format!("this socket serves user {own}; the client runs as user {peer}")))
+    Err(Problem::new(
+        Code::ForbiddenPeer,
+        format!("this socket serves user {own}; the client runs as user {peer}"),
+    ))
 }
 
 fn check_token(token: &str, headers: &HeaderMap) -> Result<(), Problem> {
@@ -42,7 +53,10 @@ fn check_token(token: &str, headers: &HeaderMap) -> Result<(), Problem> {
     };
     // Without a token nothing is allowed, rather than everything.
     if token.is_empty() || !bool::from(given.as_bytes().ct_eq(token.as_bytes())) {
-        return Err(Problem::new(Code::Unauthorized, "this is not the token of this host; `mainstay token` prints it"));
+        return Err(Problem::new(
+            Code::Unauthorized,
+            "this is not the token of this host; `mainstay token` prints it",
+        ));
     }
     Ok(())
 }
@@ -65,7 +79,9 @@ impl Names<'_> {
         }
         Err(Problem::new(
             Code::ForbiddenHost,
-            format!("the Host header must name this host by a loopback name or address and its port; got {host:?}"),
+            format!(
+                "the Host header must name this host by a loopback name or address and its port; got {host:?}"
+            ),
         ))
     }
 
@@ -89,7 +105,9 @@ impl Names<'_> {
             Some(port) => port == bound.port(),
             None => bound.port() == 80,
         };
-        if let Some(allowed) = self.config.allowed_hosts.iter().find(|allowed| allowed.eq_ignore_ascii_case(name)) {
+        if let Some(allowed) =
+            self.config.allowed_hosts.iter().find(|allowed| allowed.eq_ignore_ascii_case(name))
+        {
             // A configured name may stand for a proxy with a port of its own.
             return !allowed.is_empty();
         }
@@ -102,7 +120,8 @@ fn names_machine(name: &str, bound: IpAddr) -> bool {
         return true;
     }
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback() || (address == bound && !bound.is_unspecified()))
+    bare.parse::<IpAddr>()
+        .is_ok_and(|address| address.is_loopback() || (address == bound && !bound.is_unspecified()))
 }
 
 /// Splits `name:port`; the brackets of an IPv6 address stay with the name.
@@ -145,9 +164,15 @@ mod tests {
         for own in ["127.0.0.1:4747", "localhost:4747", "LOCALHOST:4747", "[::1]:4747", "127.0.0.2:4747"] {
             assert!(is_own(&[], own), "{own} was refused");
         }
-        for foreign in
-            ["127.0.0.1", "127.0.0.1:80", "evil.example:4747", "localhost.evil.example:4747", "10.0.0.1:4747", "", ":4747"]
-        {
+        for foreign in [
+            "127.0.0.1",
+            "127.0.0.1:80",
+            "evil.example:4747",
+            "localhost.evil.example:4747",
+            "10.0.0.1:4747",
+            "",
+            ":4747",
+        ] {
             assert!(!is_own(&[], foreign), "{foreign} was taken");
         }
         assert!(is_own(&["box.example"], "box.example"));
@@ -180,7 +205,10 @@ mod tests {
         assert_eq!(with("secret", "Bearer secre"), Err(Code::Unauthorized));
         assert_eq!(with("secret", "Basic secret"), Err(Code::Unauthorized));
         assert_eq!(with("", "Bearer "), Err(Code::Unauthorized));
-        assert_eq!(check_token("secret", &HeaderMap::new()).map_err(|problem| problem.code), Err(Code::Unauthorized));
+        assert_eq!(
+            check_token("secret", &HeaderMap::new()).map_err(|problem| problem.code),
+            Err(Code::Unauthorized)
+        );
     }
 
     #[test]

@@ -17,7 +17,9 @@ const MAX_ADDRESS_BYTES: usize = 107;
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address can be reached from other machines and nobody allowed that.
-    #[error("{0} can be reached from other machines; listen on a loopback address, or set `allow_remote = true`")]
+    #[error(
+        "{0} can be reached from other machines; listen on a loopback address, or set `allow_remote = true`"
+    )]
     NotLoopback(SocketAddr),
     /// The host has no token, so nobody could be told from anybody.
     #[error("the host has no token; without one nothing is served over TCP")]

@@ -71,13 +71,20 @@ pub(crate) async fn apart<T: Send + 'static, F: Future<Output = T>>(
     begin: impl FnOnce() -> F + Send + 'static,
 ) -> Result<T, Problem> {
     let runtime = Handle::current();
-    tokio::task::spawn_blocking(move || runtime.block_on(begin()))
-        .await
-        .map_err(|_| Problem { side_effect_possible: true, ..Problem::new(Code::ShuttingDown, "the host is shutting down") })
+    tokio::task::spawn_blocking(move || runtime.block_on(begin())).await.map_err(|_| Problem {
+        side_effect_possible: true,
+        ..Problem::new(Code::ShuttingDown, "the host is shutting down")
+    })
 }
 
 /// The response to what was carried out.
-pub(crate) async fn answer(call: &Call, session: &str, answered: Answered, status: u16, make: &MakeBody) -> Answer {
+pub(crate) async fn answer(
+    call: &Call,
+    session: &str,
+    answered: Answered,
+    status: u16,
+    make: &MakeBody,
+) -> Answer {
     if let Some((status, body)) = answered.response.filter(|_| answered.recorded) {
         let mut response = raw_json(status, body);
         if answered.replayed {
@@ -86,8 +93,12 @@ pub(crate) async fn answer(call: &Call, session: &str, answered: Answered, statu
         return Ok(response);
     }
     let (_, state) = call.app.host.state(session).await?;
-    let facts =
-        Facts { reply: &answered.reply, session: &state, cursor: answered.cursor, recorded: answered.recorded };
+    let facts = Facts {
+        reply: &answered.reply,
+        session: &state,
+        cursor: answered.cursor,
+        recorded: answered.recorded,
+    };
     Ok(raw_json(status, make(&facts)))
 }
 

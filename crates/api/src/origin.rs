@@ -41,7 +41,9 @@ pub(crate) async fn refuse_agents(call: &Call) -> Result<(), Problem> {
     let why = match seen {
         Seen::Elsewhere => return Ok(()),
         Seen::InAgent { pid } => format!("process {pid} runs inside an agent's process tree"),
-        Seen::MarkedByKeeper { pid } => format!("process {pid} carries {KEEPER_TOKEN_VARIABLE}, so an agent started it"),
+        Seen::MarkedByKeeper { pid } => {
+            format!("process {pid} carries {KEEPER_TOKEN_VARIABLE}, so an agent started it")
+        }
         Seen::Vanished => "the client was gone before it could be told from an agent".to_owned(),
     };
     Err(Problem::new(
@@ -165,7 +167,9 @@ fn all_processes() -> HashMap<i32, i32> {
 
 fn holds(pid: i32, link: &str) -> bool {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    entries.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == link))
+    entries
+        .flatten()
+        .any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == link))
 }
 
 fn is_marked(pid: i32) -> bool {
@@ -239,7 +243,7 @@ mod tests {
         let peer = UnixPeer { uid: 0, pid: Some(pid), start_time: start_time(pid) };
         assert_eq!(look_at_process(&peer, &agents(&[own()])), Seen::InAgent { pid });
         assert_eq!(look_at_process(&peer, &agents(&[])), Seen::MarkedByKeeper { pid });
-        let replaced = UnixPeer { start_time: Some(1), ..peer.clone() };
+        let replaced = UnixPeer { start_time: Some(1), ..peer };
         assert_eq!(look_at_process(&replaced, &agents(&[])), Seen::Vanished);
         child.kill().expect("kill");
         child.wait().expect("wait");

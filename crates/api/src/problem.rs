@@ -178,7 +178,8 @@ impl Problem {
 
     pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = Response::new(Body::from(self.to_json().to_string()));
-        *response.status_mut() = StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *response.status_mut() =
+            StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.code == Code::Unauthorized {
@@ -257,7 +258,9 @@ impl From<HostError> for Problem {
             HostError::Storage(ref write) => Self { detail: chain(&error), ..Self::from_write(write) },
             HostError::Read(_) => Self::new(Code::Storage, chain(&error)),
             HostError::Unreadable { .. } => Self::new(Code::SessionUnreadable, error.to_string()),
-            HostError::ShuttingDown => Self { side_effect_possible: true, ..Self::new(Code::ShuttingDown, error.to_string()) },
+            HostError::ShuttingDown => {
+                Self { side_effect_possible: true, ..Self::new(Code::ShuttingDown, error.to_string()) }
+            }
         }
     }
 }
@@ -278,7 +281,9 @@ impl Problem {
             WriteError::Corrupt { .. } | WriteError::ReadOnly { .. } | WriteError::ForeignWriter { .. } => {
                 Self { retryable: false, ..plain(Code::Storage) }
             }
-            WriteError::Conflict(_) | WriteError::Missing { .. } | WriteError::Invalid { .. } => plain(Code::Internal),
+            WriteError::Conflict(_) | WriteError::Missing { .. } | WriteError::Invalid { .. } => {
+                plain(Code::Internal)
+            }
         }
     }
 }

@@ -95,7 +95,13 @@ impl Route {
         Self::new(Verb::Get, path, summary, gives, run)
     }
 
-    const fn new(verb: Verb, path: &'static str, summary: &'static str, gives: Gives, run: fn(Call) -> Handling) -> Self {
+    const fn new(
+        verb: Verb,
+        path: &'static str,
+        summary: &'static str,
+        gives: Gives,
+        run: fn(Call) -> Handling,
+    ) -> Self {
         Self { verb, path, summary, query: query::<NoQuery>(), body: None, gives, problems: &[], run }
     }
 
@@ -116,8 +122,13 @@ impl Route {
 }
 
 /// Problems that every route but `/health` may answer.
-pub(crate) const ANY_ROUTE: &[Code] =
-    &[Code::InvalidQuery, Code::Unauthorized, Code::ForbiddenHost, Code::ForbiddenOrigin, Code::ForbiddenPeer];
+pub(crate) const ANY_ROUTE: &[Code] = &[
+    Code::InvalidQuery,
+    Code::Unauthorized,
+    Code::ForbiddenHost,
+    Code::ForbiddenOrigin,
+    Code::ForbiddenPeer,
+];
 /// Problems that every mutation may answer.
 pub(crate) const ANY_MUTATION: &[Code] = &[
     Code::InvalidBody,
@@ -135,20 +146,34 @@ const SESSION: &[Code] = &[Code::InvalidId, Code::SessionUnknown, Code::SessionU
 
 /// Every route.
 pub(crate) const ROUTES: &[Route] = &[
-    Route::get("/health", "Whether the host answers. Needs no token.", Gives::Json(200, schema::<meta::Health>()), |call| {
-        Box::pin(meta::health(call))
+    Route::get(
+        "/health",
+        "Whether the host answers. Needs no token.",
+        Gives::Json(200, schema::<meta::Health>()),
+        |call| Box::pin(meta::health(call)),
+    ),
+    Route::get(
+        "/v1/info",
+        "This host: version, addresses, bounds.",
+        Gives::Json(200, schema::<meta::Info>()),
+        |call| Box::pin(meta::info(call)),
+    ),
+    Route::get("/metrics", "Counters in the Prometheus text format.", Gives::Text, |call| {
+        Box::pin(meta::metrics(call))
     }),
-    Route::get("/v1/info", "This host: version, addresses, bounds.", Gives::Json(200, schema::<meta::Info>()), |call| {
-        Box::pin(meta::info(call))
-    }),
-    Route::get("/metrics", "Counters in the Prometheus text format.", Gives::Text, |call| Box::pin(meta::metrics(call))),
     Route::get("/openapi.json", "This document.", Gives::Document, |call| Box::pin(meta::openapi(call))),
-    Route::get("/v1/agents", "The registered agents.", Gives::Json(200, schema::<views::AgentList>()), |call| {
-        Box::pin(agents::list(call))
-    }),
-    Route::get("/v1/agents/{agent}", "One registered agent.", Gives::Json(200, schema::<views::AgentView>()), |call| {
-        Box::pin(agents::get(call))
-    })
+    Route::get(
+        "/v1/agents",
+        "The registered agents.",
+        Gives::Json(200, schema::<views::AgentList>()),
+        |call| Box::pin(agents::list(call)),
+    ),
+    Route::get(
+        "/v1/agents/{agent}",
+        "One registered agent.",
+        Gives::Json(200, schema::<views::AgentView>()),
+        |call| Box::pin(agents::get(call)),
+    )
     .refuses(&[Code::InvalidId, Code::AgentUnknown]),
     Route::new(
         Verb::Post,
@@ -190,7 +215,13 @@ pub(crate) const ROUTES: &[Route] = &[
         |call| Box::pin(sessions::update(call)),
     )
     .takes::<sessions::SessionPatch>()
-    .refuses(&[Code::InvalidId, Code::SessionUnknown, Code::SessionUnreadable, Code::SessionClosed, Code::FromAgent]),
+    .refuses(&[
+        Code::InvalidId,
+        Code::SessionUnknown,
+        Code::SessionUnreadable,
+        Code::SessionClosed,
+        Code::FromAgent,
+    ]),
     Route::new(
         Verb::Delete,
         "/v1/sessions/{session}",
@@ -324,7 +355,13 @@ pub(crate) const ROUTES: &[Route] = &[
         |call| Box::pin(events::session(call)),
     )
     .asks::<events::EventsQuery>()
-    .refuses(&[Code::InvalidId, Code::InvalidHeader, Code::InvalidCursor, Code::SessionUnknown, Code::Storage]),
+    .refuses(&[
+        Code::InvalidId,
+        Code::InvalidHeader,
+        Code::InvalidCursor,
+        Code::SessionUnknown,
+        Code::Storage,
+    ]),
     Route::get(
         "/v1/sessions/{session}/items",
         "The folded timeline, newest page first.",
@@ -356,7 +393,8 @@ pub(crate) const ROUTES: &[Route] = &[
 pub(crate) fn router(app: Arc<App>) -> Router {
     let mut paths: Vec<(&str, MethodRouter<Arc<App>>)> = Vec::new();
     for route in ROUTES {
-        let handler = move |State(app), Extension(peer), params, request| run(*route, app, peer, params, request);
+        let handler =
+            move |State(app), Extension(peer), params, request| run(*route, app, peer, params, request);
         match paths.iter_mut().find(|(path, _)| *path == route.path) {
             Some((_, methods)) => *methods = std::mem::take(methods).on(route.verb.filter(), handler),
             None => paths.push((route.path, on(route.verb.filter(), handler))),
@@ -373,7 +411,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         })
         .method_not_allowed_fallback(|request: Request| async move {
             let allowed = allowed_methods(request.uri().path());
-            let detail = format!("{} takes {}, not {}", request.uri().path(), allowed.join(", "), request.method());
+            let detail =
+                format!("{} takes {}, not {}", request.uri().path(), allowed.join(", "), request.method());
             Problem::new(Code::MethodNotAllowed, detail).with("allowed", allowed).into_response()
         })
         .layer(middleware::map_response(no_sniff))
@@ -388,7 +427,11 @@ async fn no_sniff(mut response: Response<Body>) -> Response<Body> {
 }
 
 fn allowed_methods(path: &str) -> Vec<String> {
-    ROUTES.iter().filter(|route| matches(route.path, path)).map(|route| route.verb.key().to_uppercase()).collect()
+    ROUTES
+        .iter()
+        .filter(|route| matches(route.path, path))
+        .map(|route| route.verb.key().to_uppercase())
+        .collect()
 }
 
 fn matches(pattern: &str, path: &str) -> bool {
@@ -396,7 +439,8 @@ fn matches(pattern: &str, path: &str) -> bool {
     loop {
         match (pattern.next(), path.next()) {
             (None, None) => return true,
-            (Some(wanted), Some(part)) if wanted == part || (wanted.starts_with('{') && !part.is_empty()) => {}
+            (Some(wanted), Some(part)) if wanted == part || (wanted.starts_with('{') && !part.is_empty()) => {
+            }
             _ => return false,
         }
     }
@@ -442,7 +486,10 @@ async fn answer(
         Ok(answer) => answer,
         Err(failed) => {
             tracing::error!(route = route.path, %failed, "a handler failed");
-            Err(Problem { side_effect_possible: true, ..Problem::new(Code::Internal, "the handler failed; see the host's log") })
+            Err(Problem {
+                side_effect_possible: true,
+                ..Problem::new(Code::Internal, "the handler failed; see the host's log")
+            })
         }
     }
 }
@@ -462,7 +509,8 @@ mod tests {
     #[test]
     fn every_route_stands_in_the_table_once() {
         for (place, route) in ROUTES.iter().enumerate() {
-            let same = ROUTES[..place].iter().any(|other| other.path == route.path && other.verb == route.verb);
+            let same =
+                ROUTES[..place].iter().any(|other| other.path == route.path && other.verb == route.verb);
             assert!(!same, "{} {} twice", route.verb.key(), route.path);
             assert!(route.body.is_none() || route.verb.is_mutation(), "{} takes a body", route.path);
         }

@@ -68,7 +68,8 @@ pub async fn serve(host: Arc<Host>, config: ApiConfig, listeners: Listeners, sto
         }
     }
     drop(listeners);
-    let drained = tokio::time::timeout(DRAIN_DEADLINE, async { while open.join_next().await.is_some() {} }).await;
+    let drained =
+        tokio::time::timeout(DRAIN_DEADLINE, async { while open.join_next().await.is_some() {} }).await;
     if drained.is_err() {
         tracing::warn!(connections = open.len(), "connections are cut: their requests did not end in time");
         open.shutdown().await;

@@ -44,7 +44,10 @@ impl<S: Source> HttpBody for EventBody<S> {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let Some(running) = &mut self.step else { return Poll::Ready(None) };
         let (source, chunk) = match running.as_mut().poll(context) {
             Poll::Ready(done) => done,
@@ -75,7 +78,12 @@ fn heartbeat(now: i64) -> Bytes {
 }
 
 /// Streams a session's events.
-pub(crate) fn session_events(host: Arc<Host>, stop: Stop, session: String, subscription: Subscription) -> Response<Body> {
+pub(crate) fn session_events(
+    host: Arc<Host>,
+    stop: Stop,
+    session: String,
+    subscription: Subscription,
+) -> Response<Body> {
     respond(SessionSource { host, stop, session, subscription, caught_up: false, ended: false })
 }
 
@@ -100,7 +108,10 @@ impl Source for SessionSource {
                 Ok(Delivered::Events(lines)) => {
                     self.ended = lines.last().is_some_and(|line| line.kind == "session.deleted");
                     let epoch = self.subscription.cursor().epoch;
-                    return Some(write_lines(epoch, lines.iter().map(|line| (line.seq, &*line.kind, &*line.json))));
+                    return Some(write_lines(
+                        epoch,
+                        lines.iter().map(|line| (line.seq, &*line.kind, &*line.json)),
+                    ));
                 }
                 Ok(Delivered::Reset(reset)) => {
                     self.caught_up = false;
@@ -238,7 +249,9 @@ fn write_feed(rows: &[FeedRow]) -> Bytes {
 /// A feed entry as one JSON object: its place, its type, and what its body holds.
 pub(crate) fn write_feed_entry(row: &FeedRow, out: &mut Vec<u8>) {
     let kind = Value::from(row.kind.as_str());
-    out.extend_from_slice(format!("{{\"position\":{},\"at\":{},\"type\":{kind}", row.position, row.at).as_bytes());
+    out.extend_from_slice(
+        format!("{{\"position\":{},\"at\":{},\"type\":{kind}", row.position, row.at).as_bytes(),
+    );
     // The body is an object that the host wrote; anything else would be shown whole, not dropped.
     match row.body.strip_prefix(b"{") {
         Some(b"}") => out.push(b'}'),

@@ -91,7 +91,10 @@ impl SessionView {
     /// From a session alone, as it is when a command was decided.
     pub(crate) fn of_session(session: &Session, updated_at: i64) -> Self {
         let report = session.status();
-        let needs = matches!(report.status, mainstay_core::Status::RequiresAction | mainstay_core::Status::Recovering);
+        let needs = matches!(
+            report.status,
+            mainstay_core::Status::RequiresAction | mainstay_core::Status::Recovering
+        );
         Self {
             id: session.id.0.clone(),
             agent: session.launch.agent.0.clone(),
@@ -108,7 +111,9 @@ impl SessionView {
             launch: Some(session.launch.clone()),
             options: Some(session.options.clone()),
             queue_length: Some(session.submissions.len()),
-            open_requests: Some(session.requests.iter().filter(|open| open.state == RequestState::Pending).count()),
+            open_requests: Some(
+                session.requests.iter().filter(|open| open.state == RequestState::Pending).count(),
+            ),
             turn: session.turns.last().map(|turn| turn.id.clone()),
             process: session.process.as_ref().map(|process| process.0.clone()),
         }
@@ -187,7 +192,9 @@ impl<'de> Deserialize<'de> for Content {
         use serde::de::Error;
         match Value::deserialize(deserializer)? {
             Value::String(text) => Ok(Self::Text(text)),
-            blocks @ Value::Array(_) => Vec::<ContentBlock>::deserialize(blocks).map(Self::Blocks).map_err(D::Error::custom),
+            blocks @ Value::Array(_) => {
+                Vec::<ContentBlock>::deserialize(blocks).map(Self::Blocks).map_err(D::Error::custom)
+            }
             _ => Err(D::Error::custom("content is a string or an array of content blocks")),
         }
     }
@@ -253,7 +260,8 @@ pub(crate) struct OptionsPatch {
 impl OptionsPatch {
     /// The options with the changes made.
     pub(crate) fn apply(self, before: &SessionOptions) -> SessionOptions {
-        let pick = |change: Option<Option<String>>, old: &Option<String>| change.unwrap_or_else(|| old.clone());
+        let pick =
+            |change: Option<Option<String>>, old: &Option<String>| change.unwrap_or_else(|| old.clone());
         SessionOptions {
             model: pick(self.model, &before.model),
             effort: pick(self.effort, &before.effort),
@@ -266,7 +274,9 @@ impl OptionsPatch {
 }
 
 /// Tells null from absent: called only where the field is there.
-pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+pub(crate) fn present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<String>>, D::Error> {
     Option::<String>::deserialize(deserializer).map(Some)
 }
 
@@ -307,7 +317,14 @@ impl From<&OpenSubmission> for QueuedView {
             SubmissionState::Delivered { .. } => ("delivered", None, None),
             SubmissionState::Doubtful { settles_by, .. } => ("doubtful", None, Some(*settles_by)),
         };
-        Self { id: open.id.0.clone(), state, waits, settles_by, paused: open.paused, content: open.content.clone() }
+        Self {
+            id: open.id.0.clone(),
+            state,
+            waits,
+            settles_by,
+            paused: open.paused,
+            content: open.content.clone(),
+        }
     }
 }
 
@@ -354,7 +371,9 @@ impl From<&OpenRequest> for RequestView {
     fn from(open: &OpenRequest) -> Self {
         let (state, winner) = match &open.state {
             RequestState::Pending => ("pending", None),
-            RequestState::Answering { answer, by } => ("answering", Some(serde_json::json!({ "answer": answer, "by": by }))),
+            RequestState::Answering { answer, by } => {
+                ("answering", Some(serde_json::json!({ "answer": answer, "by": by })))
+            }
         };
         Self {
             id: open.id.0.clone(),
@@ -403,9 +422,16 @@ mod tests {
 
     #[test]
     fn null_takes_an_option_away_and_absent_leaves_it() {
-        let before = SessionOptions { model: Some("m".to_owned()), effort: Some("e".to_owned()), ..SessionOptions::default() };
+        let before = SessionOptions {
+            model: Some("m".to_owned()),
+            effort: Some("e".to_owned()),
+            ..SessionOptions::default()
+        };
         let patch: OptionsPatch = serde_json::from_str(r#"{"model": null, "mode": "plan"}"#).expect("parses");
         let after = patch.apply(&before);
-        assert_eq!((after.model, after.effort, after.mode), (None, Some("e".to_owned()), Some("plan".to_owned())));
+        assert_eq!(
+            (after.model, after.effort, after.mode),
+            (None, Some("e".to_owned()), Some("plan".to_owned()))
+        );
     }
 }

@@ -48,7 +48,10 @@ pub(crate) async fn ensure_host(settings: &Settings) -> Result<Client, Failure> 
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    Err(Failure::new(Exit::NoHost, format!("the host did not start; its log says: {}", tail(&log, begin).trim())))
+    Err(Failure::new(
+        Exit::NoHost,
+        format!("the host did not start; its log says: {}", tail(&log, begin).trim()),
+    ))
 }
 
 enum Started {
@@ -72,13 +75,18 @@ async fn start(home: &Path, log: &PathBuf) -> std::io::Result<Started> {
         .stdout(Stdio::piped())
         .stderr(stderr)
         .spawn()?;
-    let Some(stdout) = child.stdout.take() else { return Ok(Started::Ended { log_begin, home_taken: false }) };
+    let Some(stdout) = child.stdout.take() else {
+        return Ok(Started::Ended { log_begin, home_taken: false });
+    };
     let mut lines = BufReader::new(stdout).lines();
     match tokio::time::timeout(START_DEADLINE, lines.next_line()).await {
         Ok(Ok(Some(_address))) => Ok(Started::Listening),
         Ok(_) => {
             let status = child.wait().await?;
-            Ok(Started::Ended { log_begin, home_taken: status.code() == Some(i32::from(Exit::Refused.code())) })
+            Ok(Started::Ended {
+                log_begin,
+                home_taken: status.code() == Some(i32::from(Exit::Refused.code())),
+            })
         }
         Err(_) => Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "it said nothing in time")),
     }

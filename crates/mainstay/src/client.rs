@@ -135,14 +135,18 @@ impl Client {
         body: Option<&Value>,
     ) -> Result<Response<Incoming>, ClientError> {
         let stream = self.connect().await?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(ClientError::Lost)?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(ClientError::Lost)?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to the host ended early");
             }
         });
-        let mut request =
-            Request::builder().method(method).uri(path).header("host", "localhost").header("user-agent", USER_AGENT);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .header("user-agent", USER_AGENT);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -153,7 +157,8 @@ impl Client {
             }
             None => Bytes::new(),
         };
-        let request = request.body(Full::new(bytes)).map_err(|error| ClientError::NotHttp(error.to_string()))?;
+        let request =
+            request.body(Full::new(bytes)).map_err(|error| ClientError::NotHttp(error.to_string()))?;
         sender.send_request(request).await.map_err(ClientError::Lost)
     }
 
@@ -181,7 +186,13 @@ impl Client {
     }
 
     /// A mutation that is carried out once, however often it is sent under this key.
-    pub(crate) async fn once(&self, method: &str, path: &str, key: &str, body: &Value) -> Result<Value, ClientError> {
+    pub(crate) async fn once(
+        &self,
+        method: &str,
+        path: &str,
+        key: &str,
+        body: &Value,
+    ) -> Result<Value, ClientError> {
         self.request(method, path, &[("idempotency-key", key)], Some(body)).await
     }
 
@@ -191,7 +202,11 @@ impl Client {
     }
 
     /// An event stream after an event.
-    pub(crate) async fn stream(&self, path: &str, last_event: Option<&str>) -> Result<EventStream, ClientError> {
+    pub(crate) async fn stream(
+        &self,
+        path: &str,
+        last_event: Option<&str>,
+    ) -> Result<EventStream, ClientError> {
         let mut headers = vec![("accept", "text/event-stream")];
         if let Some(last) = last_event {
             headers.push(("last-event-id", last));

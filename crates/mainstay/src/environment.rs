@@ -30,7 +30,11 @@ impl Environment {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+        self.variables
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+            .filter(|value| !value.is_empty())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -52,7 +56,8 @@ impl Environment {
     /// The state folder: `MAINSTAY_HOME`, else `mainstay` in the XDG state folder.
     pub(crate) fn state_folder(&self) -> Option<PathBuf> {
         let xdg = || {
-            let state = self.folder("XDG_STATE_HOME").or_else(|| Some(self.folder("HOME")?.join(".local/state")))?;
+            let state =
+                self.folder("XDG_STATE_HOME").or_else(|| Some(self.folder("HOME")?.join(".local/state")))?;
             Some(state.join("mainstay"))
         };
         match self.get("MAINSTAY_HOME") {
@@ -76,7 +81,9 @@ mod tests {
     use super::*;
 
     fn with(variables: &[(&str, &str)]) -> Environment {
-        Environment::new(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+        Environment::new(
+            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        )
     }
 
     #[test]
@@ -84,7 +91,10 @@ mod tests {
         assert_eq!(with(&[("MAINSTAY_HOME", "/m"), ("HOME", "/u")]).state_folder(), Some("/m".into()));
         assert_eq!(with(&[("MAINSTAY_HOME", "m"), ("HOME", "/u")]).state_folder(), None);
         assert_eq!(with(&[("HOME", "/u")]).state_folder(), Some("/u/.local/state/mainstay".into()));
-        assert_eq!(with(&[("XDG_STATE_HOME", "/s"), ("HOME", "/u")]).state_folder(), Some("/s/mainstay".into()));
+        assert_eq!(
+            with(&[("XDG_STATE_HOME", "/s"), ("HOME", "/u")]).state_folder(),
+            Some("/s/mainstay".into())
+        );
         assert_eq!(with(&[]).state_folder(), None);
     }
 }

@@ -3,7 +3,7 @@
 mod asking;
 mod render;
 
-pub(crate) use asking::Approvals;
+pub(crate) use asking::{Approvals, allowing, rejecting};
 
 use crate::client::{Client, ClientError, encode};
 use crate::failure::{Exit, Failure};
@@ -13,6 +13,7 @@ use asking::{Asked, Desk};
 use render::Screen;
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 /// How long a lost host may stay away. Whoever starts it again needs a moment; after that a person should look.
@@ -92,6 +93,8 @@ enum Woke {
 impl Follower {
     async fn run(mut self) -> Result<Exit, Failure> {
         let mut lost_at: Option<Instant> = None;
+        // One listener for all the time, so that none is missed between two waits.
+        let mut ctrl_c = signal(SignalKind::interrupt())?;
         let path = format!("/v1/sessions/{}/events", encode(&self.following.session));
         loop {
             let mut stream = match self.following.client.stream(&path, Some(&self.last_event)).await {
@@ -101,7 +104,7 @@ impl Follower {
                     if since.elapsed() > HOST_ABSENCE {
                         return Err(self.host_is_gone(error));
                     }
-                    if self.pause().await {
+                    if pause(&mut ctrl_c).await {
                         return Ok(self.leave());
                     }
                     continue;
@@ -112,7 +115,7 @@ impl Follower {
                 let woke = tokio::select! {
                     event = stream.next() => Woke::Event(event),
                     () = tokio::time::sleep(SILENCE) => Woke::Silence,
-                    _ = tokio::signal::ctrl_c() => Woke::CtrlC,
+                    _ = ctrl_c.recv() => Woke::CtrlC,
                     answer = self.desk.answered() => Woke::Answer(answer),
                 };
                 match woke {
@@ -136,14 +139,6 @@ impl Follower {
                 lost_at = Some(Instant::now());
                 output::note("the host went away; waiting for it (the agent works on)");
             }
-        }
-    }
-
-    /// Waits a moment; true where the user leaves meanwhile.
-    async fn pause(&self) -> bool {
-        tokio::select! {
-            () = tokio::time::sleep(RECONNECT_EVERY) => false,
-            _ = tokio::signal::ctrl_c() => true,
         }
     }
 
@@ -194,7 +189,10 @@ impl Follower {
         if self.following.json {
             output::json(data)?;
         }
-        output::note(&format!("the session's history begins anew ({})", data["reason"].as_str().unwrap_or("unknown")));
+        output::note(&format!(
+            "the session's history begins anew ({})",
+            data["reason"].as_str().unwrap_or("unknown")
+        ));
         if self.following.until == Until::Left {
             return Ok(None);
         }
@@ -259,7 +257,10 @@ impl Follower {
             asking::Step::NobodyCan { why } => {
                 self.screen.end_line()?;
                 let request = data["request"].as_str().unwrap_or_default();
-                output::note(&format!("{why}; it stays open: `mainstay answer {} {request} …`", self.following.session));
+                output::note(&format!(
+                    "{why}; it stays open: `mainstay answer {} {request} …`",
+                    self.following.session
+                ));
                 return Ok((self.following.until != Until::Left).then_some(Exit::NeedsAnswer));
             }
         };
@@ -275,7 +276,12 @@ impl Follower {
         );
         match self.following.client.mutate("POST", &path, &asked.body).await {
             Ok(_) => Ok(()),
-            Err(error) if matches!(error.code(), Some("already_answered" | "request_closed" | "revision_mismatch")) => {
+            Err(error)
+                if matches!(
+                    error.code(),
+                    Some("already_answered" | "request_closed" | "revision_mismatch")
+                ) =>
+            {
                 output::note(&error.to_string());
                 Ok(())
             }
@@ -310,6 +316,14 @@ impl Follower {
     fn leave(&self) -> Exit {
         output::note(&format!("left session {}; `mainstay attach {0}` goes on", self.following.session));
         if self.following.until == Until::Left { Exit::Completed } else { Exit::Interrupted }
+    }
+}
+
+/// Waits a moment; true where the user leaves meanwhile.
+async fn pause(ctrl_c: &mut Signal) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep(RECONNECT_EVERY) => false,
+        _ = ctrl_c.recv() => true,
     }
 }
 

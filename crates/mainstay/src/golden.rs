@@ -11,5 +11,9 @@ pub(crate) fn compare(name: &str, text: &str) {
         return;
     }
     let recorded = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(recorded == text, "{} differs from what the program says; run `cargo xtask golden`", path.display());
+    assert!(
+        recorded == text,
+        "{} differs from what the program says; run `cargo xtask golden`",
+        path.display()
+    );
 }

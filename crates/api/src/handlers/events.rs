@@ -71,7 +71,10 @@ pub(crate) async fn session(call: Call) -> Answer {
         let page = serde_json::to_value(page).unwrap_or_default();
         let reset = stream::reset_body(&Reset { reason, head }, page);
         let (cursor, head) = (head.to_string(), head.to_string());
-        return json(200, &value!({ "events": [], "cursor": cursor, "head": head, "more": false, "reset": reset }));
+        return json(
+            200,
+            &value!({ "events": [], "cursor": cursor, "head": head, "more": false, "reset": reset }),
+        );
     }
     let key = row.key;
     let limit = PageLimit { rows, bytes: EVENTS_BYTES };
@@ -185,9 +188,9 @@ pub(crate) async fn feed(call: Call) -> Answer {
     let query: FeedQuery = call.query()?;
     let after = match last_seen(&call, query.after)? {
         None => 0,
-        Some(text) => text
-            .parse::<u64>()
-            .map_err(|_| Problem::new(Code::InvalidCursor, "a cursor of the feed is a whole number, its last position"))?,
+        Some(text) => text.parse::<u64>().map_err(|_| {
+            Problem::new(Code::InvalidCursor, "a cursor of the feed is a whole number, its last position")
+        })?,
     };
     let host = &call.app.host;
     if call.wants_stream() {
@@ -198,7 +201,10 @@ pub(crate) async fn feed(call: Call) -> Answer {
     let head = host.feed_head();
     if after > head {
         let reset = value!({ "reason": "cursor_ahead", "position": head });
-        return json(200, &value!({ "events": [], "position": head, "head": head, "more": false, "reset": reset }));
+        return json(
+            200,
+            &value!({ "events": [], "position": head, "head": head, "more": false, "reset": reset }),
+        );
     }
     let rows = host.read(move |store| store.feed(after, limit)).await?.rows;
     let position = rows.last().map_or(after, |last| last.position);

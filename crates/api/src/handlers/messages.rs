@@ -106,7 +106,13 @@ fn submitted(submission: SubmissionId) -> MakeBody {
 pub(crate) async fn queue(call: Call) -> Answer {
     call.query::<NoQuery>()?;
     let (_, session) = call.app.host.state(call.session()?).await?;
-    json(200, &QueueView { queue: session.submissions.iter().map(QueuedView::from).collect(), paused: session.queue_paused })
+    json(
+        200,
+        &QueueView {
+            queue: session.submissions.iter().map(QueuedView::from).collect(),
+            paused: session.queue_paused,
+        },
+    )
 }
 
 pub(crate) async fn withdraw(call: Call) -> Answer {

@@ -117,8 +117,10 @@ pub(crate) async fn metrics(call: Call) -> Answer {
     let mut text = String::new();
     let mut put = |name: &str, kind: &str, help: &str, value: u64| {
         // Writing to a string does not fail.
-        let _written =
-            write!(text, "# HELP mainstay_{name} {help}\n# TYPE mainstay_{name} {kind}\nmainstay_{name} {value}\n");
+        let _written = write!(
+            text,
+            "# HELP mainstay_{name} {help}\n# TYPE mainstay_{name} {kind}\nmainstay_{name} {value}\n"
+        );
     };
     put("sessions", "gauge", "Sessions on record, deleted ones too.", counts.sessions);
     put("events", "gauge", "Journal rows.", counts.events);
@@ -130,8 +132,18 @@ pub(crate) async fn metrics(call: Call) -> Answer {
     put("store_fenced_total", "counter", "Lane writes refused because of a fence.", stats.fenced);
     put("store_refused_total", "counter", "Lane writes refused for another reason.", stats.refused);
     put("store_failed_total", "counter", "Lane writes that failed.", stats.failed);
-    put("store_overloaded_total", "counter", "Lane writes not taken because the queue was full.", stats.overloaded);
-    put("store_queued_writes", "gauge", "Lane writes waiting.", u64::try_from(stats.queued_writes).unwrap_or(u64::MAX));
+    put(
+        "store_overloaded_total",
+        "counter",
+        "Lane writes not taken because the queue was full.",
+        stats.overloaded,
+    );
+    put(
+        "store_queued_writes",
+        "gauge",
+        "Lane writes waiting.",
+        u64::try_from(stats.queued_writes).unwrap_or(u64::MAX),
+    );
     let mut response = Response::new(Body::from(text));
     response
         .headers_mut()

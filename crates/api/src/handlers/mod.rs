@@ -10,8 +10,8 @@ pub(crate) mod requests;
 pub(crate) mod sessions;
 
 use crate::problem::{Code, Problem};
-use serde::Deserialize;
 use schemars::JsonSchema;
+use serde::Deserialize;
 
 /// A query that takes no parameter.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -24,7 +24,8 @@ pub(crate) fn page_size(asked: Option<usize>, default: usize, most: usize) -> Re
         None => Ok(default),
         Some(limit) if (1..=most).contains(&limit) => Ok(limit),
         Some(limit) => {
-            Err(Problem::new(Code::InvalidQuery, format!("limit must lie between 1 and {most}; got {limit}")).with("limit", most))
+            Err(Problem::new(Code::InvalidQuery, format!("limit must lie between 1 and {most}; got {limit}"))
+                .with("limit", most))
         }
     }
 }

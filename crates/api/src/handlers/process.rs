@@ -55,8 +55,11 @@ pub(crate) async fn interrupt(call: Call) -> Answer {
     call.query::<NoQuery>()?;
     let body: InterruptBody = call.json()?;
     if body.scope != Scope::Session || body.target.is_some() {
-        return Err(Problem::new(Code::Unsupported, "this version interrupts whole sessions: scope `session`, no target")
-            .with("capability", "interrupt_scope"));
+        return Err(Problem::new(
+            Code::Unsupported,
+            "this version interrupts whole sessions: scope `session`, no target",
+        )
+        .with("capability", "interrupt_scope"));
     }
     let make = body_of(|facts| {
         let (recorded, cursor) = (facts.recorded, facts.cursor.to_string());
@@ -69,7 +72,14 @@ pub(crate) async fn interrupt(call: Call) -> Answer {
                 recorded,
                 cursor,
             },
-            _ => InterruptView { turn: None, withdrawn: Vec::new(), pending: false, queue_paused: false, recorded, cursor },
+            _ => InterruptView {
+                turn: None,
+                withdrawn: Vec::new(),
+                pending: false,
+                queue_paused: false,
+                recorded,
+                cursor,
+            },
         }
     });
     mutation::command(&call, Command::Interrupt, 200, &make).await
@@ -126,7 +136,8 @@ pub(crate) async fn recover(call: Call) -> Answer {
     call.query::<NoQuery>()?;
     let body: RecoverBody = call.json()?;
     if body.action != Recovery::Abandon {
-        return Err(Problem::new(Code::Unsupported, "this version recovers by `abandon` only").with("capability", "recover"));
+        return Err(Problem::new(Code::Unsupported, "this version recovers by `abandon` only")
+            .with("capability", "recover"));
     }
     mutation::command(&call, Command::Abandon, 200, &done()).await
 }

@@ -36,7 +36,11 @@ pub(crate) async fn list(call: Call) -> HttpAnswer {
 }
 
 /// Puts in what only the opening events say.
-async fn fill(call: &Call, row: SessionRow, mut requests: Vec<RequestView>) -> Result<Vec<RequestView>, HostError> {
+async fn fill(
+    call: &Call,
+    row: SessionRow,
+    mut requests: Vec<RequestView>,
+) -> Result<Vec<RequestView>, HostError> {
     call.app
         .host
         .read(move |store| {
@@ -47,11 +51,16 @@ async fn fill(call: &Call, row: SessionRow, mut requests: Vec<RequestView>) -> R
                 let begin = end.saturating_sub(LOOK_STEP);
                 let mut after = begin;
                 while after < end {
-                    let limit = PageLimit { rows: usize::try_from(LOOK_STEP).unwrap_or(usize::MAX), bytes: LOOK_BYTES };
+                    let limit = PageLimit {
+                        rows: usize::try_from(LOOK_STEP).unwrap_or(usize::MAX),
+                        bytes: LOOK_BYTES,
+                    };
                     let page = store.events(row.key, row.epoch, after, limit)?;
                     let Some(newest) = page.rows.last() else { break };
                     after = newest.seq;
-                    for event in page.rows.iter().filter(|event| event.kind == "request.opened" && event.seq <= end) {
+                    for event in
+                        page.rows.iter().filter(|event| event.kind == "request.opened" && event.seq <= end)
+                    {
                         missing -= usize::from(fill_one(&mut requests, &event.body));
                     }
                 }
@@ -64,13 +73,15 @@ async fn fill(call: &Call, row: SessionRow, mut requests: Vec<RequestView>) -> R
 
 fn fill_one(requests: &mut [RequestView], body: &[u8]) -> bool {
     let Ok(mut event) = serde_json::from_slice::<Value>(body) else { return false };
-    let Some(open) =
-        requests.iter_mut().find(|open| open.title.is_none() && event["request"].as_str() == Some(open.id.as_str()))
+    let Some(open) = requests
+        .iter_mut()
+        .find(|open| open.title.is_none() && event["request"].as_str() == Some(open.id.as_str()))
     else {
         return false;
     };
     let mut take = |name: &str| event.get_mut(name).map(Value::take);
-    (open.kind, open.title, open.item, open.details) = (take("kind"), take("title"), take("item"), take("details"));
+    (open.kind, open.title, open.item, open.details) =
+        (take("kind"), take("title"), take("item"), take("details"));
     open.title.is_some()
 }
 
@@ -102,7 +113,8 @@ impl AnswerBody {
     fn into_answer(self) -> Result<Answer, Problem> {
         let one = "give exactly one of `option_id`, `decline: true` and `cancel: true`";
         if self.answers.is_some() {
-            return Err(Problem::new(Code::Unsupported, "`answers` is not supported by this version").with("capability", "answers"));
+            return Err(Problem::new(Code::Unsupported, "`answers` is not supported by this version")
+                .with("capability", "answers"));
         }
         match (self.option_id, self.decline, self.cancel) {
             (Some(_), false, false) if self.message.is_some() => {
@@ -133,8 +145,12 @@ pub(crate) async fn answer(call: Call) -> HttpAnswer {
     let body: AnswerBody = call.json()?;
     let request = RequestId::parse(call.param("request")?)?;
     let revision = body.revision;
-    let command =
-        Command::Answer { request: request.clone(), revision, answer: body.into_answer()?, by: client_name(&call) };
+    let command = Command::Answer {
+        request: request.clone(),
+        revision,
+        answer: body.into_answer()?,
+        by: client_name(&call),
+    };
     let make = body_of(move |facts| {
         let revision = match facts.reply {
             Reply::Answered { revision, .. } => *revision,
@@ -170,7 +186,10 @@ mod tests {
     #[test]
     fn exactly_one_answer_is_given() {
         assert_eq!(parse(r#"{"option_id":"a"}"#), Ok(Answer::Select { option_id: "a".to_owned() }));
-        assert_eq!(parse(r#"{"decline":true,"message":"no"}"#), Ok(Answer::Decline { message: Some("no".to_owned()) }));
+        assert_eq!(
+            parse(r#"{"decline":true,"message":"no"}"#),
+            Ok(Answer::Decline { message: Some("no".to_owned()) })
+        );
         assert_eq!(parse(r#"{"cancel":true}"#), Ok(Answer::Cancel { message: None }));
         assert_eq!(parse("{}"), Err(Code::InvalidBody));
         assert_eq!(parse(r#"{"option_id":"a","decline":true}"#), Err(Code::InvalidBody));

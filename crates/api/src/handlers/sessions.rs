@@ -79,7 +79,8 @@ pub(crate) async fn create(call: Call) -> Answer {
     };
     let request = NewSessionRequest {
         id,
-        agent: AgentName::parse(&body.agent).map_err(|error| Problem::new(Code::InvalidId, format!("agent: {error}")))?,
+        agent: AgentName::parse(&body.agent)
+            .map_err(|error| Problem::new(Code::InvalidId, format!("agent: {error}")))?,
         cwd: body.cwd,
         name: body.name,
         options: body.options.into(),
@@ -93,12 +94,14 @@ pub(crate) async fn create(call: Call) -> Answer {
     let make = body_of(move |facts| SessionView::of_session(facts.session, now));
     let operation = mutation::operation(&call, 201, &make)?;
     let host = call.app.host.clone();
-    let (id, answered) = mutation::apart(move || async move { host.create(request, operation).await }).await??;
+    let (id, answered) =
+        mutation::apart(move || async move { host.create(request, operation).await }).await??;
     mutation::answer(&call, id.as_str(), answered, 201, &make).await
 }
 
 fn unsupported(what: &str) -> Problem {
-    Problem::new(Code::Unsupported, format!("`{what}` is not supported by this version")).with("capability", what)
+    Problem::new(Code::Unsupported, format!("`{what}` is not supported by this version"))
+        .with("capability", what)
 }
 
 fn check_name(name: Option<&str>) -> Result<(), Problem> {
@@ -141,7 +144,10 @@ pub(crate) async fn list(call: Call) -> Answer {
     if let Some(status) = &query.status
         && !STATUSES.contains(&status.as_str())
     {
-        return Err(Problem::new(Code::InvalidQuery, format!("status is one of {}; got {status:?}", STATUSES.join(", "))));
+        return Err(Problem::new(
+            Code::InvalidQuery,
+            format!("status is one of {}; got {status:?}", STATUSES.join(", ")),
+        ));
     }
     let host = &call.app.host;
     let after = match query.after {
@@ -149,13 +155,19 @@ pub(crate) async fn list(call: Call) -> Answer {
             let wanted = id.clone();
             // Also a session deleted meanwhile marks its place.
             let row = host.read(move |store| store.session_by_id(&wanted)).await?;
-            let row = row.ok_or_else(|| Problem::new(Code::InvalidCursor, format!("after: there is no session {id:?}")))?;
+            let row = row.ok_or_else(|| {
+                Problem::new(Code::InvalidCursor, format!("after: there is no session {id:?}"))
+            })?;
             Some(row.key)
         }
         None => None,
     };
-    let filter =
-        SessionFilter { status: query.status, agent: query.agent, archived: query.archived, ..SessionFilter::default() };
+    let filter = SessionFilter {
+        status: query.status,
+        agent: query.agent,
+        archived: query.archived,
+        ..SessionFilter::default()
+    };
     let page = host.sessions(filter, after, limit).await?;
     let full = page.rows.len() + page.bad.len() >= limit;
     let sessions: Vec<SessionView> = page.rows.into_iter().map(SessionView::of_row).collect();

@@ -39,7 +39,9 @@ impl Kind {
             Self::Text => "text".to_owned(),
             Self::Texts => "list of texts".to_owned(),
             Self::Table => "table of texts".to_owned(),
-            Self::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or "),
+            Self::Word(words) => {
+                words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
+            }
         }
     }
 }
@@ -66,7 +68,13 @@ pub(crate) struct Key {
     pub(crate) help: &'static str,
 }
 
-const fn key(name: &'static str, kind: Kind, default: Option<&'static str>, project: InProject, help: &'static str) -> Key {
+const fn key(
+    name: &'static str,
+    kind: Kind,
+    default: Option<&'static str>,
+    project: InProject,
+    help: &'static str,
+) -> Key {
     Key { name, kind, default, project, help }
 }
 
@@ -189,7 +197,10 @@ pub(crate) const AGENT_KEYS: &[Key] = &[
 /// Variables of ours that are no keys.
 pub(crate) const OTHER_VARIABLES: &[(&str, &str)] = &[
     ("MAINSTAY_HOME", "The state folder. Default: `mainstay` in the XDG state folder."),
-    ("MAINSTAY_FAULT_POINT", "For tests only: where the host kills itself, for example `read_not_committed:3`."),
+    (
+        "MAINSTAY_FAULT_POINT",
+        "For tests only: where the host kills itself, for example `read_not_committed:3`.",
+    ),
     ("MAINSTAY_KEEPER_TOKEN", "Set by keepers for agents; a command with it may not answer requests."),
 ];
 
@@ -248,8 +259,13 @@ fn table(text: &mut String, keys: &[Key]) {
             InProject::Lower => "lower",
             InProject::Within => "within",
         };
-        let _written =
-            writeln!(text, "| `{}` | {} | {default} | {project} | {} |", key.name, key.kind.describe(), key.help);
+        let _written = writeln!(
+            text,
+            "| `{}` | {} | {default} | {project} | {} |",
+            key.name,
+            key.kind.describe(),
+            key.help
+        );
     }
 }
 

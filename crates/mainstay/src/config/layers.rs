@@ -47,7 +47,11 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    pub(crate) fn read(environment: &Environment, home: &Path, flags: &[(&str, String)]) -> Result<Self, ConfigError> {
+    pub(crate) fn read(
+        environment: &Environment,
+        home: &Path,
+        flags: &[(&str, String)],
+    ) -> Result<Self, ConfigError> {
         let mut layers = Self::default();
         for key in KEYS {
             if let Some(default) = key.default {
@@ -127,7 +131,9 @@ impl Layers {
 
     /// A project may only narrow: folders within the allowed ones, numbers below the allowed ones.
     fn read_project(&mut self, folder: &Path, user_home: Option<&str>) -> Result<(), ConfigError> {
-        let Some(file) = folder.ancestors().map(|folder| folder.join(PROJECT_FILE)).find(|file| file.is_file()) else {
+        let Some(file) =
+            folder.ancestors().map(|folder| folder.join(PROJECT_FILE)).find(|file| file.is_file())
+        else {
             return Ok(());
         };
         let Some(table) = read_file(&file)? else { return Ok(()) };
@@ -141,7 +147,10 @@ impl Layers {
             if narrows {
                 self.put(name, value, Source::Project(file.clone()));
             } else {
-                self.warnings.push(format!("{}: {name} is ignored: a project may only narrow what is allowed", file.display()));
+                self.warnings.push(format!(
+                    "{}: {name} is ignored: a project may only narrow what is allowed",
+                    file.display()
+                ));
             }
         }
         Ok(())
@@ -163,7 +172,12 @@ impl Layers {
 
     fn is_within(&self, name: &str, value: &toml::Value, user_home: Option<&str>) -> bool {
         let folders = |value: &toml::Value| -> Vec<PathBuf> {
-            value.as_array().into_iter().flatten().filter_map(|folder| folder.as_str().map(PathBuf::from)).collect()
+            value
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|folder| folder.as_str().map(PathBuf::from))
+                .collect()
         };
         let allowed = match self.get(name) {
             Some(before) => folders(&before.value),
@@ -174,7 +188,9 @@ impl Layers {
         let allowed: Vec<PathBuf> = allowed.iter().filter_map(real).collect();
         let wanted = folders(value);
         !wanted.is_empty()
-            && wanted.iter().all(|folder| real(folder).is_some_and(|folder| allowed.iter().any(|root| folder.starts_with(root))))
+            && wanted.iter().all(|folder| {
+                real(folder).is_some_and(|folder| allowed.iter().any(|root| folder.starts_with(root)))
+            })
     }
 
     fn read_variables(&mut self, environment: &Environment) {
@@ -207,13 +223,14 @@ fn read_file(path: &Path) -> Result<Option<toml::Table>, ConfigError> {
 /// A text from a flag, a variable or the table of defaults as the value that its key takes: TOML where it is TOML of
 /// that kind, else the text itself; a single text stands for a list of one.
 fn from_text(kind: Kind, text: &str) -> toml::Value {
-    let parsed = format!("value = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
+    let parsed =
+        format!("value = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
     let plain = || toml::Value::String(text.to_owned());
     match (kind, parsed) {
         (Kind::Folders | Kind::Texts, Some(list @ toml::Value::Array(_))) => list,
-        (Kind::Folders, _) => {
-            toml::Value::Array(std::env::split_paths(text).map(|path| path.display().to_string().into()).collect())
-        }
+        (Kind::Folders, _) => toml::Value::Array(
+            std::env::split_paths(text).map(|path| path.display().to_string().into()).collect(),
+        ),
         (Kind::Texts, _) => toml::Value::Array(vec![plain()]),
         (Kind::Table, Some(table @ toml::Value::Table(_))) => table,
         (Kind::Count, Some(count @ toml::Value::Integer(_))) => count,
@@ -239,7 +256,8 @@ mod tests {
         let project = home.path().join("project/deep");
         std::fs::create_dir_all(&project).expect("folders");
         let inside = project.display().to_string();
-        let text = format!("roots = [{inside:?}]\nmax_processes = 3\nlinger = \"48h\"\nlisten = \"0.0.0.0:1\"\n");
+        let text =
+            format!("roots = [{inside:?}]\nmax_processes = 3\nlinger = \"48h\"\nlisten = \"0.0.0.0:1\"\n");
         std::fs::write(home.path().join("project").join(PROJECT_FILE), text).expect("write");
         let layers = Layers::read(&environment(home.path(), &project, &[]), home.path(), &[]).expect("reads");
         let source = |name: &str| layers.get(name).map(|value| value.source.clone());
@@ -253,11 +271,17 @@ mod tests {
     #[test]
     fn unknown_keys_are_warned_about_with_the_nearest() {
         let home = tempfile::tempdir().expect("a folder");
-        std::fs::write(home.path().join("config.toml"), "listn = \"x\"\n[agents.a]\ncomand = []\n").expect("write");
-        let environment = environment(home.path(), home.path(), &[("MAINSTAY_ROTS", "/"), ("MAINSTAY_HOME", "/x")]);
+        std::fs::write(home.path().join("config.toml"), "listn = \"x\"\n[agents.a]\ncomand = []\n")
+            .expect("write");
+        let environment =
+            environment(home.path(), home.path(), &[("MAINSTAY_ROTS", "/"), ("MAINSTAY_HOME", "/x")]);
         let layers = Layers::read(&environment, home.path(), &[]).expect("reads");
         for near in ["listen", "command", "roots"] {
-            assert!(layers.warnings.iter().any(|warning| warning.contains(near)), "{near}: {:?}", layers.warnings);
+            assert!(
+                layers.warnings.iter().any(|warning| warning.contains(near)),
+                "{near}: {:?}",
+                layers.warnings
+            );
         }
         assert_eq!(layers.warnings.len(), 3, "{:?}", layers.warnings);
     }
@@ -265,7 +289,10 @@ mod tests {
     #[test]
     fn texts_become_what_their_key_takes() {
         assert_eq!(from_text(Kind::Texts, "codex"), toml::Value::Array(vec!["codex".into()]));
-        assert_eq!(from_text(Kind::Texts, "[\"a\", \"b\"]"), toml::Value::Array(vec!["a".into(), "b".into()]));
+        assert_eq!(
+            from_text(Kind::Texts, "[\"a\", \"b\"]"),
+            toml::Value::Array(vec!["a".into(), "b".into()])
+        );
         assert_eq!(from_text(Kind::Folders, "/a:/b"), toml::Value::Array(vec!["/a".into(), "/b".into()]));
         assert_eq!(from_text(Kind::Count, "7"), toml::Value::Integer(7));
         assert_eq!(from_text(Kind::Flag, "true"), toml::Value::Boolean(true));

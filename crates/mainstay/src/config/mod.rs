@@ -4,7 +4,7 @@ pub(crate) mod keys;
 mod layers;
 mod units;
 
-pub(crate) use layers::{Layers, Source, Value};
+pub(crate) use layers::Layers;
 
 use crate::environment::Environment;
 use keys::{AGENT_KEYS, KEYS, Key};
@@ -80,13 +80,16 @@ pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Resul
         None => environment.get("HOME").map(PathBuf::from).into_iter().collect(),
     };
     Ok(Settings {
-        listen: reader.parsed("listen", |text| text.parse().map_err(|_| format!("an address and a port, got {text:?}")))?,
+        listen: reader.parsed("listen", |text| {
+            text.parse().map_err(|_| format!("an address and a port, got {text:?}"))
+        })?,
         allow_remote: reader.flag("allow_remote")?,
         allowed_hosts: reader.texts("allowed_hosts")?.unwrap_or_default(),
         roots,
         rest_after: reader.duration("rest_after")?,
         linger: reader.duration("linger")?,
-        spool_limit: reader.parsed("spool_limit", |text| units::size(text).map_err(|error| error.to_string()))?,
+        spool_limit: reader
+            .parsed("spool_limit", |text| units::size(text).map_err(|error| error.to_string()))?,
         stream_flush: reader.duration("stream_flush")?,
         max_processes: reader.count("max_processes")?,
         max_starting: reader.count("max_starting")?,
@@ -101,7 +104,8 @@ pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Resul
 fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, ConfigError> {
     let own = std::env::current_exe().ok().and_then(|path| path.to_str().map(str::to_owned));
     let mut agents = BTreeMap::new();
-    let built_in = |kind, command| AgentConfig { kind, command, home: None, env: BTreeMap::new(), env_pass: Vec::new() };
+    let built_in =
+        |kind, command| AgentConfig { kind, command, home: None, env: BTreeMap::new(), env_pass: Vec::new() };
     let demo = vec![own.unwrap_or_else(|| "mainstay".to_owned()), crate::DEMO_AGENT.to_owned()];
     agents.insert(AgentName::from("demo"), built_in(AgentKind::Demo, demo));
     agents.insert(AgentName::from("codex"), built_in(AgentKind::Codex, vec!["codex".to_owned()]));
@@ -123,7 +127,10 @@ fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, Confi
         let kind = kind.or(before.as_ref().map(|agent| agent.kind));
         let command = command.or(before.map(|agent| agent.command));
         let (Some(kind), Some(command)) = (kind, command) else {
-            return Err(reader.bad(&key("command"), "an agent that is not built in needs `kind` and `command`".to_owned()));
+            return Err(reader.bad(
+                &key("command"),
+                "an agent that is not built in needs `kind` and `command`".to_owned(),
+            ));
         };
         if command.is_empty() {
             return Err(reader.bad(&key("command"), "a program, and its arguments".to_owned()));
@@ -132,7 +139,8 @@ fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, Confi
         if home.as_ref().is_some_and(|home| !home.is_absolute()) {
             return Err(reader.bad(&key("home"), "an absolute path".to_owned()));
         }
-        let (env, env_pass) = (reader.table(&key("env"))?, reader.texts(&key("env_pass"))?.unwrap_or_default());
+        let (env, env_pass) =
+            (reader.table(&key("env"))?, reader.texts(&key("env_pass"))?.unwrap_or_default());
         agents.insert(id, AgentConfig { kind, command, home, env, env_pass });
     }
     Ok(agents)
@@ -145,7 +153,8 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn bad(&self, key: &str, why: String) -> ConfigError {
-        let source_text = self.layers.get(key).map_or_else(|| "nowhere".to_owned(), |value| value.source.to_string());
+        let source_text =
+            self.layers.get(key).map_or_else(|| "nowhere".to_owned(), |value| value.source.to_string());
         ConfigError::BadValue { key: key.to_owned(), source_text, why }
     }
 
@@ -191,7 +200,8 @@ impl Reader<'_> {
     }
 
     fn folders(&self, key: &str) -> Result<Vec<PathBuf>, ConfigError> {
-        let folders: Vec<PathBuf> = self.texts(key)?.unwrap_or_default().into_iter().map(PathBuf::from).collect();
+        let folders: Vec<PathBuf> =
+            self.texts(key)?.unwrap_or_default().into_iter().map(PathBuf::from).collect();
         match folders.iter().find(|folder| !folder.is_absolute()) {
             Some(relative) => Err(self.bad(key, format!("absolute folders; {} is not", relative.display()))),
             None => Ok(folders),
@@ -220,7 +230,10 @@ mod tests {
     use super::*;
 
     fn environment(home: &std::path::Path, more: &[(&str, &str)]) -> Environment {
-        let mut variables = vec![("MAINSTAY_HOME".to_owned(), home.display().to_string()), ("HOME".to_owned(), "/u".to_owned())];
+        let mut variables = vec![
+            ("MAINSTAY_HOME".to_owned(), home.display().to_string()),
+            ("HOME".to_owned(), "/u".to_owned()),
+        ];
         variables.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         Environment::new(variables)
     }
@@ -228,12 +241,15 @@ mod tests {
     #[test]
     fn the_nearer_layer_wins_and_says_so() {
         let home = tempfile::tempdir().expect("a folder");
-        std::fs::write(home.path().join("config.toml"), "rest_after = \"1m\"\nmax_processes = 7\n").expect("write");
-        let settings = load(&environment(home.path(), &[("MAINSTAY_MAX_PROCESSES", "9")]), &[]).expect("loads");
+        std::fs::write(home.path().join("config.toml"), "rest_after = \"1m\"\nmax_processes = 7\n")
+            .expect("write");
+        let settings =
+            load(&environment(home.path(), &[("MAINSTAY_MAX_PROCESSES", "9")]), &[]).expect("loads");
         assert_eq!(settings.rest_after, Duration::from_secs(60));
         assert_eq!(settings.max_processes, 9);
         assert_eq!(settings.roots, [PathBuf::from("/u")]);
-        let source = |key: &str| settings.layers.get(key).map(|value| value.source.to_string()).expect("a value");
+        let source =
+            |key: &str| settings.layers.get(key).map(|value| value.source.to_string()).expect("a value");
         assert!(source("rest_after").ends_with("config.toml"), "{}", source("rest_after"));
         assert_eq!(source("max_processes"), "MAINSTAY_MAX_PROCESSES");
         assert_eq!(source("linger"), "default");
@@ -245,14 +261,19 @@ mod tests {
     #[test]
     fn agents_are_added_and_overridden() {
         let home = tempfile::tempdir().expect("a folder");
-        let text = "[agents.mine]\nkind = \"acp\"\ncommand = [\"/bin/mine\", \"--acp\"]\nenv = { A = \"b\" }\n";
+        let text =
+            "[agents.mine]\nkind = \"acp\"\ncommand = [\"/bin/mine\", \"--acp\"]\nenv = { A = \"b\" }\n";
         std::fs::write(home.path().join("config.toml"), text).expect("write");
-        let environment = environment(home.path(), &[("MAINSTAY_AGENTS__CODEX__COMMAND", "[\"/opt/codex\"]")]);
+        let environment =
+            environment(home.path(), &[("MAINSTAY_AGENTS__CODEX__COMMAND", "[\"/opt/codex\"]")]);
         let settings = load(&environment, &[]).expect("loads");
         let mine = &settings.agents[&AgentName::from("mine")];
         assert_eq!((mine.kind, mine.command.len(), mine.env["A"].as_str()), (AgentKind::Acp, 2, "b"));
         let codex = &settings.agents[&AgentName::from("codex")];
-        assert_eq!((codex.kind, codex.command.as_slice()), (AgentKind::Codex, ["/opt/codex".to_owned()].as_slice()));
+        assert_eq!(
+            (codex.kind, codex.command.as_slice()),
+            (AgentKind::Codex, ["/opt/codex".to_owned()].as_slice())
+        );
         assert_eq!(settings.agents[&AgentName::from("demo")].kind, AgentKind::Demo);
     }
 

@@ -9,11 +9,14 @@ pub(crate) enum UnitError {
     #[error("a duration is a whole number with a unit (ms, s, m, h, d), for example 30m; got {0:?}")]
     Duration(String),
     /// No size.
-    #[error("a size is a whole number with a unit (B, KiB, MiB, GiB, KB, MB, GB), for example 512MiB; got {0:?}")]
+    #[error(
+        "a size is a whole number with a unit (B, KiB, MiB, GiB, KB, MB, GB), for example 512MiB; got {0:?}"
+    )]
     Size(String),
 }
 
-const DURATIONS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+const DURATIONS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 const SIZES: [(&str, u64); 7] = [
     ("B", 1),
     ("KiB", 1 << 10),
@@ -53,7 +56,9 @@ mod tests {
         assert_eq!(duration("5 ms"), Ok(Duration::from_millis(5)));
         assert_eq!(size("1GiB"), Ok(1 << 30));
         assert_eq!(size("0B"), Ok(0));
-        for bad in ["", "30", "m", "-1s", "1.5h", "30 minutes", "99999999999999999999s", "18446744073709551615d"] {
+        for bad in
+            ["", "30", "m", "-1s", "1.5h", "30 minutes", "99999999999999999999s", "18446744073709551615d"]
+        {
             assert!(duration(bad).is_err(), "{bad} was taken");
         }
         assert!(size("1g").is_err());

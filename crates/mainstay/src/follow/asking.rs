@@ -31,7 +31,9 @@ pub(crate) enum Step {
     Answer(Asked),
     /// The person is being asked.
     Wait,
-    NobodyCan { why: String },
+    NobodyCan {
+        why: String,
+    },
 }
 
 /// A question to the person, until it is answered or settled elsewhere.
@@ -63,12 +65,15 @@ impl Desk {
         let request = data["request"].as_str().unwrap_or_default().to_owned();
         let revision = data["revision"].as_u64().unwrap_or(0);
         match self.approvals {
-            Approvals::Allow => match option_of(data, &["allow_once", "allow_always"]) {
-                Some(option) => Step::Answer(Asked { request, body: json!({ "revision": revision, "option_id": option }) }),
+            Approvals::Allow => match allowing(data) {
+                Some(option) => Step::Answer(Asked {
+                    request,
+                    body: json!({ "revision": revision, "option_id": option }),
+                }),
                 None => Step::NobodyCan { why: "this request cannot be answered by --yes".to_owned() },
             },
             Approvals::Deny => {
-                let body = match option_of(data, &["reject_once", "reject_always"]) {
+                let body = match rejecting(data) {
                     Some(option) => json!({ "revision": revision, "option_id": option }),
                     None => json!({ "revision": revision, "decline": true }),
                 };
@@ -82,7 +87,9 @@ impl Desk {
                 }
                 Step::Wait
             }
-            Approvals::LeaveOpen => Step::NobodyCan { why: "the agent needs an answer and nobody can give it here".to_owned() },
+            Approvals::LeaveOpen => {
+                Step::NobodyCan { why: "the agent needs an answer and nobody can give it here".to_owned() }
+            }
         }
     }
 
@@ -146,6 +153,16 @@ fn options(data: &Value) -> Vec<(String, String)> {
     let text = |option: &Value, member: &str| option[member].as_str().unwrap_or_default().to_owned();
     let options = data["options"].as_array().into_iter().flatten();
     options.map(|option| (text(option, "option_id"), text(option, "name"))).collect()
+}
+
+/// The offered option that allows and reaches least far.
+pub(crate) fn allowing(request: &Value) -> Option<String> {
+    option_of(request, &["allow_once", "allow_always"])
+}
+
+/// The offered option that rejects and reaches least far.
+pub(crate) fn rejecting(request: &Value) -> Option<String> {
+    option_of(request, &["reject_once", "reject_always"])
 }
 
 /// The first option of the first of these kinds that is offered.

@@ -32,8 +32,13 @@ impl Screen {
             "item.completed" => self.completed(data)?,
             "notice" => self.beside(&format!("{}: {}", text("level"), text("message")))?,
             "request.opened" => self.beside(&format!("? {}", text("title")))?,
-            "process.exited" if data["exit"]["cause"] != "agent_left" && data["exit"]["cause"].is_string() => {
-                self.beside(&format!("the agent's process ended ({})", data["exit"]["cause"].as_str().unwrap_or_default()))?;
+            "process.exited"
+                if data["exit"]["cause"] != "agent_left" && data["exit"]["cause"].is_string() =>
+            {
+                self.beside(&format!(
+                    "the agent's process ended ({})",
+                    data["exit"]["cause"].as_str().unwrap_or_default()
+                ))?;
             }
             "turn.ended" => {
                 self.end_line()?;

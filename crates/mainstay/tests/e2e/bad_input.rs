@@ -27,7 +27,11 @@ fn each_kind_of_bad_input_is_refused_with_its_code_and_changes_nothing() {
 
     problem(&client.get("/v1/sessions/none").unwrap(), 404, "session_unknown");
     problem(&client.get(&format!("/v1/sessions/{id}/events?after=soon")).unwrap(), 400, "invalid_cursor");
-    problem(&client.post("/v1/sessions", &json!({ "agent": "nobody", "cwd": cwd })).unwrap(), 404, "agent_unknown");
+    problem(
+        &client.post("/v1/sessions", &json!({ "agent": "nobody", "cwd": cwd })).unwrap(),
+        404,
+        "agent_unknown",
+    );
     let missing = json!({ "agent": "scripted", "cwd": format!("{cwd}/not-there") });
     problem(&client.post("/v1/sessions", &missing).unwrap(), 422, "bad_folder");
     let outside = json!({ "agent": "scripted", "cwd": "/usr" });
@@ -42,13 +46,25 @@ fn each_kind_of_bad_input_is_refused_with_its_code_and_changes_nothing() {
     let empty = json!({ "content": "" });
     problem(&client.post(&format!("/v1/sessions/{id}/messages"), &empty).unwrap(), 422, "empty_content");
     let nothing = json!({ "option_id": "x" });
-    problem(&client.post(&format!("/v1/sessions/{id}/requests/r/answer"), &nothing).unwrap(), 404, "request_unknown");
+    problem(
+        &client.post(&format!("/v1/sessions/{id}/requests/r/answer"), &nothing).unwrap(),
+        404,
+        "request_unknown",
+    );
     let steer = json!({ "content": "x", "delivery": "steer" });
     problem(&client.post(&format!("/v1/sessions/{id}/messages"), &steer).unwrap(), 409, "no_turn");
     problem(&host.anonymous_client().get("/v1/sessions").unwrap(), 401, "unauthorized");
     problem(&host.anonymous_client().bearer("wrong").get("/v1/sessions").unwrap(), 401, "unauthorized");
-    problem(&client.clone().header("Origin", "http://evil.example").get("/v1/sessions").unwrap(), 403, "forbidden_origin");
-    problem(&client.clone().header("Host", "evil.example").get("/v1/sessions").unwrap(), 403, "forbidden_host");
+    problem(
+        &client.clone().header("Origin", "http://evil.example").get("/v1/sessions").unwrap(),
+        403,
+        "forbidden_origin",
+    );
+    problem(
+        &client.clone().header("Host", "evil.example").get("/v1/sessions").unwrap(),
+        403,
+        "forbidden_host",
+    );
     problem(&client.get("/v1/nothing").unwrap(), 404, "not_found");
     assert_eq!(host.anonymous_client().get("/health").unwrap().status, 200);
 
@@ -87,7 +103,8 @@ fn an_agent_that_cannot_be_started_says_why_and_loses_no_message() {
     });
     let shown = shown.expect("the session says that it cannot go on");
     assert!(shown["reason"].as_str().unwrap().contains("/nowhere/agent"), "{shown}");
-    let queue = host.client().get(&format!("/v1/sessions/{session}/queue")).unwrap().expect_status(200).json();
+    let queue =
+        host.client().get(&format!("/v1/sessions/{session}/queue")).unwrap().expect_status(200).json();
     assert!(queue.to_string().contains("hello"), "the message is gone: {queue}");
     world.end(host);
 }
@@ -100,7 +117,10 @@ fn a_home_with_a_path_longer_than_a_socket_address_works() {
     let long = long.display().to_string();
     let run = |arguments: &[&str]| {
         let mut command = world.home.command(crate::support::mainstay(), arguments);
-        command.env("MAINSTAY_HOME", &long).env("MAINSTAY_LISTEN", "127.0.0.1:0").env("XDG_RUNTIME_DIR", &long);
+        command
+            .env("MAINSTAY_HOME", &long)
+            .env("MAINSTAY_LISTEN", "127.0.0.1:0")
+            .env("XDG_RUNTIME_DIR", &long);
         command.output().unwrap()
     };
     let done = run(&["run", "--agent", "demo", "--yes", "hello"]);

@@ -111,7 +111,9 @@ fn an_interrupt_during_a_command_ends_the_turn() {
     let session = world.create(&host, "codex", "RUN sleep 1000 ;; SAY never");
     let mut follower = Follower::default();
     let mut sse = follower.open(&host.client(), &session);
-    follower.until(&mut sse, "the command", |event| event["type"] == "item.started" && event["tool_kind"] == "execute");
+    follower.until(&mut sse, "the command", |event| {
+        event["type"] == "item.started" && event["tool_kind"] == "execute"
+    });
     interrupt(&host.client(), &session);
     let ended = follower.until(&mut sse, "the turn's end", is("turn.ended"));
     assert_eq!(ended["outcome"], "interrupted");

@@ -24,7 +24,8 @@ fn crash_at(point: &str) {
     let keepers = world.home.mainstay_home().join("keepers");
     let one = wait_for(DEADLINE, || {
         let visible = std::fs::read_dir(&keepers).unwrap().flatten();
-        (visible.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.')).count() == 1).then_some(())
+        (visible.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.')).count() == 1)
+            .then_some(())
     });
     assert!(one.is_some(), "{point}: a second keeper's folder stays");
     world.end(host);

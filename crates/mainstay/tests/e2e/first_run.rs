@@ -35,7 +35,8 @@ fn without_anybody_to_ask_the_request_stays_open_and_the_exit_code_says_so() {
         .expect("a request was opened");
     let request = request["request"].as_str().expect("its id");
     let session = request.split(".r").next().expect("a session");
-    let answer = world.home.command(mainstay(), &["answer", session, request, "--yes"]).output().expect("runs");
+    let answer =
+        world.home.command(mainstay(), &["answer", session, request, "--yes"]).output().expect("runs");
     assert!(answer.status.success(), "{answer:?}");
     let again = world.home.command(mainstay(), &["answer", session, request, "--no"]).output().expect("runs");
     assert_eq!(again.status.code(), Some(4), "{again:?}");
@@ -54,7 +55,12 @@ fn ps_shows_the_agent_with_no_host_and_a_second_host_names_the_first() {
     let started = follower.until(&mut sse, "the process", crate::support::is("process.started"));
     let pid = crate::support::agent_pid(&started);
 
-    let second = world.home.command(mainstay(), &["serve"]).env("MAINSTAY_LISTEN", "127.0.0.1:0").output().expect("runs");
+    let second = world
+        .home
+        .command(mainstay(), &["serve"])
+        .env("MAINSTAY_LISTEN", "127.0.0.1:0")
+        .output()
+        .expect("runs");
     assert!(!second.status.success());
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(said.contains(&host.pid().to_string()), "it does not name the first host: {said}");
@@ -66,5 +72,8 @@ fn ps_shows_the_agent_with_no_host_and_a_second_host_names_the_first() {
     drop(host);
     let host = world.start();
     world.end(host);
-    assert!(mainstay_testkit::wait::wait_for(DEADLINE, || (!crate::support::is_alive(pid)).then_some(())).is_some());
+    assert!(
+        mainstay_testkit::wait::wait_for(DEADLINE, || (!crate::support::is_alive(pid)).then_some(()))
+            .is_some()
+    );
 }

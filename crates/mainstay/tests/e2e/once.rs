@@ -42,11 +42,13 @@ fn many_clients_with_the_same_key_at_the_same_instant_make_one_session() {
             let (client, body, barrier) = (host.client(), body.clone(), barrier.clone());
             std::thread::spawn(move || {
                 barrier.wait();
-                client.post_once("/v1/sessions", "same", &body).unwrap().expect_status(201).json()["id"].to_string()
+                client.post_once("/v1/sessions", "same", &body).unwrap().expect_status(201).json()["id"]
+                    .to_string()
             })
         })
         .collect();
-    let ids: std::collections::BTreeSet<String> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    let ids: std::collections::BTreeSet<String> =
+        clients.into_iter().map(|client| client.join().unwrap()).collect();
     assert_eq!(ids.len(), 1, "{ids:?}");
     world.end(host);
 }
@@ -64,7 +66,8 @@ fn of_two_answers_at_the_same_instant_one_wins_and_the_other_is_told() {
         let barrier = Arc::new(Barrier::new(2));
         let answers: Vec<_> = ["allow_once", "reject_once"]
             .map(|option| {
-                let (client, session, request, barrier) = (host.client(), session.clone(), request.clone(), barrier.clone());
+                let (client, session, request, barrier) =
+                    (host.client(), session.clone(), request.clone(), barrier.clone());
                 std::thread::spawn(move || {
                     barrier.wait();
                     crate::support::answer(&client, &session, &request, option)

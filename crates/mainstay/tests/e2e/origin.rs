@@ -24,7 +24,10 @@ fn an_agents_own_command_cannot_answer_its_approval() {
         "curl -s -H \"Authorization: Bearer $(cat {home}/token)\" -H 'Content-Type: application/json' -d '{{\"option_id\":\"allow_once\"}}' http://{}{path}",
         host.listening
     );
-    let by_cli = format!("MAINSTAY_HOME={home} XDG_RUNTIME_DIR={runtime} {} answer {session} {request} --yes 2>&1", mainstay().display());
+    let by_cli = format!(
+        "MAINSTAY_HOME={home} XDG_RUNTIME_DIR={runtime} {} answer {session} {request} --yes 2>&1",
+        mainstay().display()
+    );
     let by_cli_without_mark = format!("env -u MAINSTAY_KEEPER_TOKEN {by_cli}");
     for command in [by_socket, by_token, by_cli, by_cli_without_mark] {
         let attacker = world.create(&host, "scripted", &format!("RUN {command}"));

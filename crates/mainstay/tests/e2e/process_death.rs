@@ -9,7 +9,8 @@ use std::path::PathBuf;
 fn keeper_pid(world: &World) -> i32 {
     let keepers: PathBuf = world.home.mainstay_home().join("keepers");
     let folder = std::fs::read_dir(keepers).unwrap().flatten().next().expect("a keeper's folder").path();
-    let manifest: Value = serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap();
+    let manifest: Value =
+        serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap();
     i32::try_from(manifest["keeper"]["pid"].as_i64().expect("the keeper's pid")).unwrap()
 }
 
@@ -75,7 +76,9 @@ fn a_keeper_killed_with_a_detached_tool_alive_leaves_nothing() {
     let session = world.create(&host, "scripted", "SPAWN sleep 1000 ;; SAY part ;; HOLD");
     let mut follower = Follower::default();
     let mut sse = follower.open(&host.client(), &session);
-    follower.until(&mut sse, "text", |event| event["type"] == "item.delta" && event["text"].to_string().contains("part"));
+    follower.until(&mut sse, "text", |event| {
+        event["type"] == "item.delta" && event["text"].to_string().contains("part")
+    });
     kill(keeper_pid(&world));
     follower.until(&mut sse, "the lease's end", is("lease.released"));
     assert!(!follower.of_type("strays.found").is_empty(), "the stray was not named");

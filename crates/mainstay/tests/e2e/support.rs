@@ -61,7 +61,9 @@ impl World {
     /// How often the scripted agent got this prompt.
     pub(crate) fn prompts_received(&self, prompt: &str) -> usize {
         let log = std::fs::read_to_string(self.prompt_log()).unwrap_or_default();
-        log.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok_and(|entry| entry["prompt"] == prompt)).count()
+        log.lines()
+            .filter(|line| serde_json::from_str::<Value>(line).is_ok_and(|entry| entry["prompt"] == prompt))
+            .count()
     }
 
     pub(crate) fn start(&self) -> HostProcess {
@@ -104,8 +106,18 @@ pub(crate) fn send(client: &Client, session: &str, content: &str) -> Response {
 
 /// Answers a request with an option.
 pub(crate) fn answer(client: &Client, session: &str, request: &str, option: &str) -> Response {
+    try_answer(client, session, request, option).expect("answers")
+}
+
+/// As [`answer`], where the host may die meanwhile.
+pub(crate) fn try_answer(
+    client: &Client,
+    session: &str,
+    request: &str,
+    option: &str,
+) -> std::io::Result<Response> {
     let path = format!("/v1/sessions/{session}/requests/{request}/answer");
-    client.post(&path, &json!({ "option_id": option })).expect("answers")
+    client.post(&path, &json!({ "option_id": option }))
 }
 
 pub(crate) fn interrupt(client: &Client, session: &str) -> Value {
@@ -142,8 +154,13 @@ impl Follower {
         loop {
             let left = give_up.saturating_duration_since(Instant::now());
             let Some(event) = sse.next(left) else {
-                let seen: Vec<String> = self.events.iter().rev().take(25).rev().map(Value::to_string).collect();
-                panic!("{what} did not come (stream ended: {}); last events:\n{}", sse.ended(), seen.join("\n"));
+                let seen: Vec<String> =
+                    self.events.iter().rev().take(25).rev().map(Value::to_string).collect();
+                panic!(
+                    "{what} did not come (stream ended: {}); last events:\n{}",
+                    sse.ended(),
+                    seen.join("\n")
+                );
             };
             if let Some(value) = self.take(event)
                 && wanted(&value)
@@ -198,7 +215,10 @@ impl Follower {
 
     /// The texts of all agent messages, in order.
     pub(crate) fn agent_text(&self) -> String {
-        let messages = self.events.iter().filter(|event| event["type"] == "item.started" && event["kind"] == "agent_message");
+        let messages = self
+            .events
+            .iter()
+            .filter(|event| event["type"] == "item.started" && event["kind"] == "agent_message");
         messages.filter_map(|event| self.texts.get(event["item"].as_str()?)).map(String::as_str).collect()
     }
 

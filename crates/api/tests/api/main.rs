@@ -1,0 +1,6 @@
+//! The API over real connections, with a host in this process and no agent.
+#![expect(clippy::expect_used, reason = "a test: a broken precondition is a failed test")]
+
+mod refusals;
+mod served;
+mod sessions;

@@ -1,0 +1,381 @@
+//! The command line: what there is to say, and what is done with it.
+
+use crate::commands;
+use crate::config;
+use crate::environment::Environment;
+use crate::failure::{Exit, Failure};
+use crate::output;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Coding agents as durable sessions: nothing accepted is lost, nothing is sent twice.
+#[derive(Debug, Parser)]
+#[command(name = "mainstay", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Print JSON, one value a line.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 completed, 2 usage, 3 host not reachable, 4 refused or conflict, 5 turn failed, \
+6 interrupted or cancelled, 7 needs an answer and nobody can give it, 8 lost or in doubt, 1 anything else.\n\
+State stands in MAINSTAY_HOME (default: the XDG state folder).";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the API until told to stop. SIGTERM and SIGINT detach: agents work on, and the next host takes them over.
+    Serve(ServeArgs),
+    /// Run a prompt in a new session and stay with its turn. Starts a host in the background when none runs.
+    Run(RunArgs),
+    /// List sessions, newest first.
+    Ls(LsArgs),
+    /// Show a session: status, options, queue, open requests.
+    Show(SessionArg),
+    /// Show a session's timeline and stay with it until Ctrl-C.
+    Attach(AttachArgs),
+    /// Send a session a message.
+    Send(SendArgs),
+    /// Answer a request of the agent.
+    Answer(AnswerArgs),
+    /// Stop what a session does now. The agent stays.
+    Interrupt(SessionArg),
+    /// Start a session's agent.
+    Start(SessionArg),
+    /// End a session's agent, or the host.
+    Stop(StopArgs),
+    /// Show every keeper and agent process; needs no host.
+    Ps,
+    /// Print a session's events, or the host's feed.
+    Events(EventsArgs),
+    /// Look for what is wrong: home, store, host, agents, keepers.
+    Doctor,
+    /// Show the registered agents.
+    Agents,
+    /// Show the configuration.
+    Config(ConfigArgs),
+    /// Print the API's bearer token, made if there is none.
+    Token,
+    /// Print a completion script.
+    Completions(CompletionsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The TCP address; port 0 picks one.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Leave the session of the terminal: for a host that stays when its starter goes.
+    #[arg(long, hide = true)]
+    pub(crate) background: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// What the agent is to do.
+    pub(crate) prompt: String,
+    /// The agent. Default: codex where it is installed, else demo.
+    #[arg(long)]
+    pub(crate) agent: Option<String>,
+    /// The folder it works in. Default: the current one.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// The model.
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// The session's name.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) approvals: ApprovalArgs,
+    /// Leave as soon as the prompt is accepted; print the session's id.
+    #[arg(long)]
+    pub(crate) detach: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct ApprovalArgs {
+    /// Say yes to what the agent asks.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Ask here. The default on a terminal; elsewhere requests are left open and the exit code is 7.
+    #[arg(long)]
+    pub(crate) ask: bool,
+    /// Say no to what the agent asks.
+    #[arg(long)]
+    pub(crate) deny: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Only those with this status.
+    #[arg(long)]
+    pub(crate) status: Option<String>,
+    /// Only those of this agent.
+    #[arg(long)]
+    pub(crate) agent: Option<String>,
+    /// Archived ones too.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// How many at most.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=500))]
+    pub(crate) limit: u16,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionArg {
+    /// The session's id.
+    pub(crate) session: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttachArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// How many items of the past to show.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=500))]
+    pub(crate) items: u16,
+    #[command(flatten)]
+    pub(crate) approvals: ApprovalArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SendArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// The message.
+    pub(crate) text: String,
+    /// How it is to reach the agent.
+    #[arg(long, default_value = "auto", value_parser = ["auto", "steer", "queue", "interrupt"])]
+    pub(crate) delivery: String,
+    /// The message's id: the same id is the same message, however often it is sent.
+    #[arg(long)]
+    pub(crate) id: Option<String>,
+    /// Stay with the turn that answers it.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) approvals: ApprovalArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("choice").required(true))]
+pub(crate) struct AnswerArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// The request's id.
+    pub(crate) request: String,
+    /// The option to choose: its id, or its place in the list that `show` prints.
+    #[arg(group = "choice")]
+    pub(crate) option: Option<String>,
+    /// Yes, once: the offered option that allows and reaches least far.
+    #[arg(long, group = "choice")]
+    pub(crate) yes: bool,
+    /// No, once: the offered option that rejects and reaches least far, else --decline.
+    #[arg(long, group = "choice")]
+    pub(crate) no: bool,
+    /// No; the work goes on without it.
+    #[arg(long, group = "choice")]
+    pub(crate) decline: bool,
+    /// No, and stop.
+    #[arg(long, group = "choice")]
+    pub(crate) cancel: bool,
+    /// With --decline or --cancel: why, for the agent.
+    #[arg(long, conflicts_with_all = ["option", "yes", "no"])]
+    pub(crate) message: Option<String>,
+    /// The revision that was seen. Default: the current one.
+    #[arg(long)]
+    pub(crate) revision: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    /// The session's id.
+    #[arg(required_unless_present = "host", conflicts_with = "host")]
+    pub(crate) session: Option<String>,
+    /// End the host. Idle agents are closed; for busy ones say --detach or --kill.
+    #[arg(long)]
+    pub(crate) host: bool,
+    /// With --host: agents work on; the next host takes them over.
+    #[arg(long, requires = "host", conflicts_with_all = ["kill", "session"])]
+    pub(crate) detach: bool,
+    /// At once, without the gentle steps. With --host: every agent.
+    #[arg(long)]
+    pub(crate) kill: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// The session's id.
+    #[arg(required_unless_present = "host", conflicts_with = "host")]
+    pub(crate) session: Option<String>,
+    /// The host's feed: status changes, requests, ended turns.
+    #[arg(long)]
+    pub(crate) host: bool,
+    /// Begin after this cursor (`epoch:seq`; a position for the feed).
+    #[arg(long)]
+    pub(crate) after: Option<String>,
+    /// Stay and print what comes.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) what: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print each value with where it came from.
+    Show,
+    /// Print the reference of all keys, as Markdown.
+    Reference,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Parses and does it.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to standard output and are no failure.
+            let code = if error.use_stderr() { Exit::Usage } else { Exit::Completed };
+            let _printed = error.print();
+            return ExitCode::from(code.code());
+        }
+    };
+    let json = cli.json;
+    match dispatch(cli) {
+        Ok(exit) => ExitCode::from(exit.code()),
+        Err(failure) => {
+            if let (true, Some(problem)) = (json, &failure.problem) {
+                let _printed = output::json(problem);
+            }
+            output::note(&format!("mainstay: {}", failure.message));
+            ExitCode::from(failure.exit.code())
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<Exit, Failure> {
+    let environment = Environment::of_process();
+    let json = cli.json;
+    // These need no configuration, and so work where it is broken.
+    match &cli.command {
+        Command::Completions(args) => return commands::completions::print(args),
+        Command::Config(ConfigArgs { what: ConfigCommand::Reference }) => {
+            return commands::config::reference();
+        }
+        _ => {}
+    }
+    let flags: Vec<(&str, String)> = match &cli.command {
+        Command::Serve(ServeArgs { listen: Some(listen), .. }) => vec![("listen", listen.clone())],
+        _ => Vec::new(),
+    };
+    let settings = config::load(&environment, &flags)?;
+    for warning in &settings.layers.warnings {
+        output::note(&format!("mainstay: {warning}"));
+    }
+    match cli.command {
+        Command::Serve(args) => commands::serve::serve(settings, &environment, &args, json),
+        Command::Ps => commands::ps::print(&settings, json),
+        Command::Config(_) => commands::config::show(&settings, json),
+        Command::Token => commands::token::print(&settings, json),
+        Command::Completions(args) => commands::completions::print(&args),
+        command => on_one_thread(async move {
+            match command {
+                Command::Run(args) => commands::run::run(&settings, &environment, args, json).await,
+                Command::Ls(args) => commands::ls::print(&settings, &args, json).await,
+                Command::Show(args) => commands::show::print(&settings, &args, json).await,
+                Command::Attach(args) => commands::attach::attach(&settings, &environment, &args, json).await,
+                Command::Send(args) => commands::send::send(&settings, &environment, args, json).await,
+                Command::Answer(args) => commands::answer::answer(&settings, &environment, args, json).await,
+                Command::Interrupt(args) => commands::session::interrupt(&settings, &args, json).await,
+                Command::Start(args) => commands::session::start(&settings, &args, json).await,
+                Command::Stop(args) => commands::stop::stop(&settings, &args, json).await,
+                Command::Events(args) => commands::events::print(&settings, &args, json).await,
+                Command::Agents => commands::agents::print(&settings, json).await,
+                _ => commands::doctor::look(&settings, &environment, json).await,
+            }
+        }),
+    }
+}
+
+/// Client commands need no more than one thread.
+fn on_one_thread<F: Future<Output = Result<Exit, Failure>>>(work: F) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(work);
+    // A thread that reads the terminal cannot be ended and must not be waited for.
+    runtime.shutdown_background();
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::fmt::Write as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// Help of a command and of all below it.
+    fn help(command: &mut clap::Command, path: &str, text: &mut String) {
+        let rule = "=".repeat(path.len() + 2);
+        let _written = writeln!(text, "$ {path}\n{rule}\n{}", command.render_long_help());
+        for below in command.get_subcommands_mut().filter(|below| below.get_name() != "help") {
+            let path = format!("{path} {}", below.get_name());
+            help(below, &path, text);
+        }
+    }
+
+    #[test]
+    fn golden_cli_help() {
+        let mut command = Cli::command().term_width(100);
+        command.build();
+        let mut text = String::new();
+        help(&mut command, "mainstay", &mut text);
+        crate::golden::compare("cli-help.txt", &text.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
+    }
+
+    #[test]
+    fn answers_need_exactly_one_choice() {
+        let parses = |args: &[&str]| {
+            let args = ["mainstay", "answer", "s", "r"].iter().chain(args);
+            Cli::try_parse_from(args).is_ok()
+        };
+        assert!(
+            parses(&["allow"])
+                && parses(&["--yes"])
+                && parses(&["--no"])
+                && parses(&["--decline"])
+                && parses(&["--cancel", "--message", "no"])
+        );
+        assert!(!parses(&[]) && !parses(&["allow", "--decline"]) && !parses(&["--yes", "--no"]));
+    }
+
+    #[test]
+    fn the_host_is_stopped_on_purpose_only() {
+        let parses = |args: &[&str]| Cli::try_parse_from(["mainstay", "stop"].iter().chain(args)).is_ok();
+        assert!(
+            parses(&["s"])
+                && parses(&["s", "--kill"])
+                && parses(&["--host"])
+                && parses(&["--host", "--detach"])
+        );
+        assert!(!parses(&[]) && !parses(&["s", "--host"]) && !parses(&["s", "--detach"]));
+        assert!(!parses(&["--host", "--detach", "--kill"]));
+    }
+}

@@ -1,0 +1,68 @@
+//! `attach`: the past of a session, and what comes.
+
+use super::{approvals, client};
+use crate::cli::AttachArgs;
+use crate::client::encode;
+use crate::config::Settings;
+use crate::environment::Environment;
+use crate::failure::{Exit, Failure};
+use crate::follow::{Following, Until, follow};
+use crate::output;
+use serde_json::Value;
+
+pub(crate) async fn attach(
+    settings: &Settings,
+    environment: &Environment,
+    args: &AttachArgs,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let client = client(settings);
+    let path = format!("/v1/sessions/{}", encode(&args.session));
+    // The cursor first: what comes between it and the page is shown twice rather than not at all.
+    let session = client.get(&path).await?;
+    let after = format!("{}:{}", session["cursor"]["epoch"], session["cursor"]["seq"]);
+    let page = client.get(&format!("{path}/items?limit={}", args.items)).await?;
+    let items = page["items"].as_array().map_or(&[] as &[Value], Vec::as_slice);
+    for item in items.iter().rev() {
+        if json {
+            output::json(item)?;
+        } else {
+            output::text(&describe(item))?;
+        }
+    }
+    if !json {
+        output::note(&format!(
+            "-- {} ({}); Ctrl-C leaves --",
+            args.session,
+            session["status"].as_str().unwrap_or("unknown")
+        ));
+    }
+    let approvals = approvals(&args.approvals, environment, json);
+    follow(Following { client, session: args.session.clone(), after, until: Until::Left, approvals, json })
+        .await
+}
+
+fn describe(item: &Value) -> String {
+    let text = |member: &str| item[member].as_str().unwrap_or_default();
+    let said = text("text").trim_end();
+    match text("kind") {
+        "user_message" => format!("> {}\n", said_or_content(item).replace('\n', "\n> ")),
+        "agent_message" => format!("{said}\n"),
+        "tool_call" => {
+            format!("• {} ({})\n", text("title"), item["status"].as_str().unwrap_or(text("state")))
+        }
+        "agent_thought" => String::new(),
+        other if said.is_empty() => format!("[{other}] {}\n", text("title")),
+        other => format!("[{other}] {said}\n"),
+    }
+}
+
+/// A user's message stands in its text or in its content blocks.
+fn said_or_content(item: &Value) -> String {
+    let said = item["text"].as_str().unwrap_or_default();
+    if !said.is_empty() {
+        return said.to_owned();
+    }
+    let blocks = item["content"].as_array().into_iter().flatten();
+    blocks.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
+}

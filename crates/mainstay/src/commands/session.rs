@@ -1,0 +1,44 @@
+//! `interrupt` and `start`.
+
+use super::client;
+use crate::cli::SessionArg;
+use crate::client::encode;
+use crate::config::Settings;
+use crate::failure::{Exit, Failure};
+use crate::output;
+use serde_json::{Value, json};
+
+pub(crate) async fn interrupt(settings: &Settings, args: &SessionArg, json: bool) -> Result<Exit, Failure> {
+    let stopped = post(settings, &args.session, "interrupt").await?;
+    if json {
+        output::json(&stopped)?;
+        return Ok(Exit::Completed);
+    }
+    let withdrawn = stopped["withdrawn"].as_array().map_or(0, Vec::len);
+    let what = match (stopped["turn"].as_str(), stopped["pending"] == true, withdrawn) {
+        (Some(turn), _, _) => format!("interrupting turn {turn}"),
+        (None, true, _) => "interrupting as soon as the turn is known".to_owned(),
+        (None, false, 0) => "nothing was running".to_owned(),
+        (None, false, withdrawn) => format!("withdrew {withdrawn} waiting message(s)"),
+    };
+    output::line(&what)?;
+    if stopped["recorded"] == false {
+        output::note("the store could not record it; the stop is under way all the same");
+    }
+    Ok(Exit::Completed)
+}
+
+pub(crate) async fn start(settings: &Settings, args: &SessionArg, json: bool) -> Result<Exit, Failure> {
+    let started = post(settings, &args.session, "start").await?;
+    if json {
+        output::json(&started)?;
+    } else {
+        output::line("starting")?;
+    }
+    Ok(Exit::Completed)
+}
+
+async fn post(settings: &Settings, session: &str, what: &str) -> Result<Value, Failure> {
+    let path = format!("/v1/sessions/{}/{what}", encode(session));
+    Ok(client(settings).mutate("POST", &path, &json!({})).await?)
+}
