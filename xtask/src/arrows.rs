@@ -31,19 +31,9 @@ const ARROWS: [Allowed; 7] = [
     Allowed {
         folder: "core",
         own: &[],
-        never: &[
-            ("tokio", PURE),
-            ("rustix", PURE),
-            ("rusqlite", PURE),
-            ("jiff", PURE),
-            ("tracing", PURE),
-        ],
+        never: &[("tokio", PURE), ("rustix", PURE), ("rusqlite", PURE), ("jiff", PURE), ("tracing", PURE)],
     },
-    Allowed {
-        folder: "store",
-        own: &[CORE],
-        never: &[("axum", "the store serves nobody")],
-    },
+    Allowed { folder: "store", own: &[CORE], never: &[("axum", "the store serves nobody")] },
     Allowed {
         folder: "keeper",
         own: &[],
@@ -55,29 +45,18 @@ const ARROWS: [Allowed; 7] = [
             ("clap", SMALL),
         ],
     },
-    Allowed {
-        folder: "agents",
-        own: &[CORE],
-        never: &[("tokio", TRANSLATES), ("rustix", TRANSLATES)],
-    },
+    Allowed { folder: "agents", own: &[CORE], never: &[("tokio", TRANSLATES), ("rustix", TRANSLATES)] },
     Allowed {
         folder: "host",
         own: &[CORE, STORE, KEEPER, AGENTS],
-        never: &[
-            ("axum", "HTTP belongs to the api crate"),
-            ("rusqlite", "SQL belongs to the store crate"),
-        ],
+        never: &[("axum", "HTTP belongs to the api crate"), ("rusqlite", "SQL belongs to the store crate")],
     },
     Allowed {
         folder: "api",
         own: &[CORE, STORE, AGENTS, HOST],
         never: &[("rusqlite", "SQL belongs to the store crate")],
     },
-    Allowed {
-        folder: "mainstay",
-        own: &[CORE, STORE, KEEPER, AGENTS, HOST, API],
-        never: &[],
-    },
+    Allowed { folder: "mainstay", own: &[CORE, STORE, KEEPER, AGENTS, HOST, API], never: &[] },
 ];
 
 #[derive(Debug, Deserialize)]
@@ -124,14 +103,9 @@ mod tests {
     #[test]
     fn an_arrow_the_wrong_way_is_named() {
         let core = &ARROWS[0];
-        assert_eq!(
-            check_manifest(core, "[dependencies]\nserde = \"1\"\n"),
-            Vec::<String>::new()
-        );
-        let complaints = check_manifest(
-            core,
-            "[dependencies]\nmainstay-host.workspace = true\ntokio = \"1\"\n",
-        );
+        assert_eq!(check_manifest(core, "[dependencies]\nserde = \"1\"\n"), Vec::<String>::new());
+        let complaints =
+            check_manifest(core, "[dependencies]\nmainstay-host.workspace = true\ntokio = \"1\"\n");
         assert_eq!(complaints.len(), 2, "{complaints:?}");
         assert!(complaints[0].contains("mainstay-host"), "{complaints:?}");
         assert!(complaints[1].contains("no clock"), "{complaints:?}");
@@ -139,9 +113,6 @@ mod tests {
 
     #[test]
     fn dev_dependencies_are_free() {
-        assert_eq!(
-            check_manifest(&ARROWS[0], "[dev-dependencies]\ntokio = \"1\"\n"),
-            Vec::<String>::new()
-        );
+        assert_eq!(check_manifest(&ARROWS[0], "[dev-dependencies]\ntokio = \"1\"\n"), Vec::<String>::new());
     }
 }

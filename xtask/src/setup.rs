@@ -36,11 +36,8 @@ pub(crate) fn run(root: &Path) -> Result<(), SetupError> {
     let lock = AgentsLock::read(root)?;
     let prefix = root.join(AGENTS_FOLDER);
     fs::create_dir_all(&prefix).map_err(SetupError::Folder)?;
-    let missing: Vec<&Package> = lock
-        .package
-        .iter()
-        .filter(|package| check_installed(&prefix, package).is_err())
-        .collect();
+    let missing: Vec<&Package> =
+        lock.package.iter().filter(|package| check_installed(&prefix, package).is_err()).collect();
     if missing.is_empty() {
         println!("agents: all {} as pinned", lock.package.len());
     } else {
@@ -53,24 +50,12 @@ pub(crate) fn run(root: &Path) -> Result<(), SetupError> {
 fn install(root: &Path, prefix: &Path, packages: &[Package]) -> Result<(), SetupError> {
     let mut npm = Command::new("npm");
     npm.current_dir(root).arg("install").arg("--prefix").arg(prefix);
-    npm.args([
-        "--no-save",
-        "--ignore-scripts",
-        "--no-audit",
-        "--no-fund",
-        "--loglevel=error",
-    ]);
-    npm.args(
-        packages
-            .iter()
-            .map(|package| format!("{}@{}", package.name, package.version)),
-    );
+    npm.args(["--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+    npm.args(packages.iter().map(|package| format!("{}@{}", package.name, package.version)));
     run_command(&mut npm).map_err(SetupError::Npm)?;
     for package in packages {
-        check_installed(prefix, package).map_err(|problem| SetupError::NotAsPinned {
-            package: package.name.clone(),
-            problem,
-        })?;
+        check_installed(prefix, package)
+            .map_err(|problem| SetupError::NotAsPinned { package: package.name.clone(), problem })?;
         println!("agents: {} {} installed", package.name, package.version);
     }
     Ok(())
@@ -99,21 +84,12 @@ struct Manifest {
 fn check_installed(prefix: &Path, package: &Package) -> Result<(), String> {
     let modules = prefix.join("node_modules");
     let tree: InstalledTree = read_json(&modules.join(".package-lock.json"))?;
-    check_one(
-        &tree,
-        &modules,
-        &package.name,
-        &package.version,
-        &package.integrity,
-    )?;
+    check_one(&tree, &modules, &package.name, &package.version, &package.integrity)?;
     if package.platform.is_empty() {
         return Ok(());
     }
-    let natives: Vec<_> = package
-        .platform
-        .iter()
-        .filter(|native| modules.join(&native.name).is_dir())
-        .collect();
+    let natives: Vec<_> =
+        package.platform.iter().filter(|native| modules.join(&native.name).is_dir()).collect();
     if natives.is_empty() {
         return Err("none of its native builds is installed".to_owned());
     }
@@ -129,15 +105,10 @@ fn check_one(
     version: &str,
     integrity: &str,
 ) -> Result<(), String> {
-    let noted = tree
-        .packages
-        .get(&format!("node_modules/{name}"))
-        .ok_or(format!("{name} is not installed"))?;
+    let noted =
+        tree.packages.get(&format!("node_modules/{name}")).ok_or(format!("{name} is not installed"))?;
     if noted.integrity != integrity {
-        return Err(format!(
-            "{name} has integrity {:?}, pinned is {integrity:?}",
-            noted.integrity
-        ));
+        return Err(format!("{name} has integrity {:?}, pinned is {integrity:?}", noted.integrity));
     }
     let manifest: Manifest = read_json(&modules.join(name).join("package.json"))?;
     for found in [&noted.version, &manifest.version] {
@@ -154,22 +125,13 @@ fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, String> {
 }
 
 fn ensure_nextest(root: &Path) -> Result<(), SetupError> {
-    let found = Command::new("cargo")
-        .args(["nextest", "--version"])
-        .current_dir(root)
-        .output();
+    let found = Command::new("cargo").args(["nextest", "--version"]).current_dir(root).output();
     if found.is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
     let mut install = Command::new("cargo");
     // Outside the workspace's target folder and lints.
-    install.args([
-        "install",
-        "cargo-nextest",
-        "--locked",
-        "--version",
-        NEXTEST_VERSION,
-    ]);
+    install.args(["install", "cargo-nextest", "--locked", "--version", NEXTEST_VERSION]);
     run_command(&mut install).map_err(SetupError::Nextest)
 }
 
@@ -195,11 +157,8 @@ mod tests {
         let modules = prefix.join("node_modules");
         for (name, version) in [("@x/agent", manifest_version), ("@x/agent-linux", "1.2.3-linux")] {
             fs::create_dir_all(modules.join(name)).expect("package folder");
-            fs::write(
-                modules.join(name).join("package.json"),
-                format!("{{\"version\":\"{version}\"}}"),
-            )
-            .expect("manifest");
+            fs::write(modules.join(name).join("package.json"), format!("{{\"version\":\"{version}\"}}"))
+                .expect("manifest");
         }
         let tree = serde_json::json!({"packages": {
             "node_modules/@x/agent": {"version": "1.2.3", "integrity": "sha512-a"},
@@ -211,10 +170,7 @@ mod tests {
     #[test]
     fn only_what_is_pinned_passes() {
         let prefix = tempfile::tempdir().expect("temporary folder");
-        assert!(
-            check_installed(prefix.path(), &package()).is_err(),
-            "nothing installed"
-        );
+        assert!(check_installed(prefix.path(), &package()).is_err(), "nothing installed");
         install_fake(prefix.path(), "sha512-b", "1.2.3");
         assert_eq!(check_installed(prefix.path(), &package()), Ok(()));
         install_fake(prefix.path(), "sha512-other", "1.2.3");

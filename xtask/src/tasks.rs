@@ -42,24 +42,15 @@ pub(crate) enum Golden {
 pub(crate) fn run_command(command: &mut Command) -> Result<(), StepError> {
     let shown = shown(command);
     match command.status() {
-        Err(source) => Err(StepError::Start {
-            command: shown,
-            source,
-        }),
-        Ok(status) if !status.success() => Err(StepError::Failed {
-            command: shown,
-            status,
-        }),
+        Err(source) => Err(StepError::Start { command: shown, source }),
+        Ok(status) if !status.success() => Err(StepError::Failed { command: shown, status }),
         Ok(_) => Ok(()),
     }
 }
 
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words
-        .map(|word| word.to_string_lossy())
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 fn cargo(root: &Path, arguments: &[&str]) -> Command {
@@ -70,17 +61,8 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
 
 /// Compares or writes the golden files: they belong to the tests whose names hold `golden`.
 pub(crate) fn golden(root: &Path, what: Golden) -> Result<(), StepError> {
-    let mut command = cargo(
-        root,
-        &[
-            "nextest",
-            "run",
-            "--workspace",
-            "--no-tests=pass",
-            "-E",
-            "test(golden)",
-        ],
-    );
+    let mut command =
+        cargo(root, &["nextest", "run", "--workspace", "--no-tests=pass", "-E", "test(golden)"]);
     match what {
         Golden::Write => command.env(UPDATE_GOLDEN, "1"),
         Golden::Check => command.env_remove(UPDATE_GOLDEN),
@@ -92,20 +74,9 @@ pub(crate) fn golden(root: &Path, what: Golden) -> Result<(), StepError> {
 pub(crate) fn bench(root: &Path, rest: &[&str]) -> Result<(), StepError> {
     run_command(&mut cargo(
         root,
-        &[
-            "build",
-            "--release",
-            "-p",
-            "mainstay",
-            "-p",
-            "mainstay-testkit",
-            "--bins",
-        ],
+        &["build", "--release", "-p", "mainstay", "-p", "mainstay-testkit", "--bins"],
     ))?;
-    let mut bench = cargo(
-        root,
-        &["run", "--release", "-p", "mainstay-testkit", "--bin", "bench"],
-    );
+    let mut bench = cargo(root, &["run", "--release", "-p", "mainstay-testkit", "--bin", "bench"]);
     if !rest.is_empty() {
         bench.arg("--").args(rest);
     }
@@ -136,23 +107,13 @@ fn steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), T
     timed("format", &mut || run("format", &["fmt", "--all", "--check"]))?;
     timed("build", &mut || run("build", &["build", "--workspace", "--bins"]))?;
     timed("clippy", &mut || {
-        run(
-            "clippy",
-            &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
-        )
+        run("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     })?;
     timed("golden", &mut || {
-        golden(root, Golden::Check).map_err(|source| TestError::Step {
-            step: "golden",
-            source,
-        })
+        golden(root, Golden::Check).map_err(|source| TestError::Step { step: "golden", source })
     })?;
-    timed("nextest", &mut || {
-        run("nextest", &["nextest", "run", "--workspace"])
-    })?;
-    timed("doc tests", &mut || {
-        run("doc tests", &["test", "--workspace", "--doc"])
-    })
+    timed("nextest", &mut || run("nextest", &["nextest", "run", "--workspace"]))?;
+    timed("doc tests", &mut || run("doc tests", &["test", "--workspace", "--doc"]))
 }
 
 fn print_times(times: &[(&'static str, Duration)], passed: bool) {
@@ -162,12 +123,5 @@ fn print_times(times: &[(&'static str, Duration)], passed: bool) {
     }
     let all: Duration = times.iter().map(|(_, time)| *time).sum();
     println!("{:<12} {:>8.2}", "all", all.as_secs_f64() / 60.0);
-    println!(
-        "{}",
-        if passed {
-            "passed"
-        } else {
-            "FAILED in the last step above"
-        }
-    );
+    println!("{}", if passed { "passed" } else { "FAILED in the last step above" });
 }

@@ -14,29 +14,14 @@ const MAX_LINES: usize = 900;
 const MAX_LOCKED_PACKAGES: usize = 350;
 
 /// Module names that say nothing about what is inside.
-const EMPTY_NAMES: [&str; 6] = [
-    "utils.rs",
-    "util.rs",
-    "helpers.rs",
-    "misc.rs",
-    "common.rs",
-    "utils",
-];
+const EMPTY_NAMES: [&str; 6] = ["utils.rs", "util.rs", "helpers.rs", "misc.rs", "common.rs", "utils"];
 
 /// Marks of unfinished work, put together here so that this file does not find itself.
-const UNFINISHED: [&str; 4] = [
-    concat!("TO", "DO"),
-    concat!("FIX", "ME"),
-    concat!("to", "do!("),
-    concat!("unimple", "mented!("),
-];
+const UNFINISHED: [&str; 4] =
+    [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("to", "do!("), concat!("unimple", "mented!(")];
 
 /// Folders of somebody's machine.
-const MACHINE_PATHS: [&str; 3] = [
-    concat!("/wo", "rk/"),
-    concat!("/ro", "ot/"),
-    concat!("/Us", "ers/"),
-];
+const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
 
 /// Waiting for time instead of for what should happen.
 const SLEEPS: [&str; 2] = [concat!("thread::sl", "eep("), concat!("time::sl", "eep(")];
@@ -84,28 +69,18 @@ fn tracked_files(root: &Path) -> Result<Vec<PathBuf>, TidyError> {
         return Err(TidyError::GitFailed);
     }
     let names = String::from_utf8_lossy(&output.stdout);
-    Ok(names
-        .split('\0')
-        .filter(|name| !name.is_empty())
-        .map(PathBuf::from)
-        .collect())
+    Ok(names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect())
 }
 
 fn check_file(file: &Path, text: &str) -> Vec<String> {
     let shown = file.display();
     let mut complaints = Vec::new();
     let is_rust = file.extension().is_some_and(|extension| extension == "rs");
-    if file
-        .components()
-        .any(|part| EMPTY_NAMES.iter().any(|name| part.as_os_str() == *name))
-    {
+    if file.components().any(|part| EMPTY_NAMES.iter().any(|name| part.as_os_str() == *name)) {
         complaints.push(format!("{shown}: a name that does not say what is inside"));
     }
     if is_rust && text.lines().count() > MAX_LINES {
-        complaints.push(format!(
-            "{shown}: {} lines, the limit is {MAX_LINES}",
-            text.lines().count()
-        ));
+        complaints.push(format!("{shown}: {} lines, the limit is {MAX_LINES}", text.lines().count()));
     }
     let mut in_tests = file.components().any(|part| part.as_os_str() == "tests")
         || file.file_name().is_some_and(|name| name == "tests.rs");
@@ -127,9 +102,7 @@ fn check_file(file: &Path, text: &str) -> Vec<String> {
             }
         }
         if in_tests && SLEEPS.iter().any(|sleep| line.contains(sleep)) {
-            complaints.push(format!(
-                "{place}: a test waits on a condition or a signal, never for a time"
-            ));
+            complaints.push(format!("{place}: a test waits on a condition or a signal, never for a time"));
         }
     }
     complaints
@@ -159,22 +132,10 @@ mod tests {
         assert_eq!(complaints("crates/a/src/x.rs", &long).len(), 1);
         assert_eq!(complaints("crates/a/src/utils.rs", "").len(), 1);
         assert_eq!(complaints("crates/a/src/utils/mod.rs", "").len(), 1);
-        assert_eq!(
-            complaints("crates/a/src/x.rs", &format!("// {} later", UNFINISHED[0])).len(),
-            1
-        );
-        assert_eq!(
-            complaints("README.md", &format!("see {}x", MACHINE_PATHS[0])).len(),
-            1
-        );
-        assert_eq!(
-            complaints("crates/a/tests/x.rs", &format!("std::{}d);", SLEEPS[0])).len(),
-            1
-        );
-        let unit = format!(
-            "fn a() {{}}\n#[cfg(test)]\nmod tests {{ fn b() {{ std::{}d); }} }}",
-            SLEEPS[0]
-        );
+        assert_eq!(complaints("crates/a/src/x.rs", &format!("// {} later", UNFINISHED[0])).len(), 1);
+        assert_eq!(complaints("README.md", &format!("see {}x", MACHINE_PATHS[0])).len(), 1);
+        assert_eq!(complaints("crates/a/tests/x.rs", &format!("std::{}d);", SLEEPS[0])).len(), 1);
+        let unit = format!("fn a() {{}}\n#[cfg(test)]\nmod tests {{ fn b() {{ std::{}d); }} }}", SLEEPS[0]);
         assert_eq!(complaints("crates/a/src/x.rs", &unit).len(), 1);
     }
 
@@ -182,9 +143,6 @@ mod tests {
     fn what_is_fine_passes() {
         let polling = format!("fn wait() {{ std::{}POLL_EVERY); }}", SLEEPS[0]);
         assert_eq!(complaints("crates/a/src/x.rs", &polling), Vec::<String>::new());
-        assert_eq!(
-            complaints("docs/common.md", "a list of what to do"),
-            Vec::<String>::new()
-        );
+        assert_eq!(complaints("docs/common.md", "a list of what to do"), Vec::<String>::new());
     }
 }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::Semaphore;
 
 /// One serving host.
 #[derive(Debug)]
@@ -19,4 +20,8 @@ pub(crate) struct App {
     pub(crate) socket: Option<PathBuf>,
     pub(crate) stop: Stop,
     pub(crate) since: Instant,
+    /// Held while options are read, changed and written, so that two changes at once are both made.
+    pub(crate) changing: tokio::sync::Mutex<()>,
+    /// Room for commands under way.
+    pub(crate) commands: Arc<Semaphore>,
 }

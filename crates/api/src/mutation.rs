@@ -1,34 +1,54 @@
 //! Commands over HTTP: idempotent, and with one response whether it is made in the transaction or after it.
 
+use crate::app::App;
 use crate::call::{Answer, Call, raw_json};
 use crate::problem::{Code, Problem};
+use crate::views::SessionView;
 use axum::http::{HeaderValue, Response};
 use mainstay_core::operation::Fingerprint;
-use mainstay_core::{Command, Cursor, OperationKey, Reply, Session};
+use mainstay_core::{Command, Cursor, OperationKey, Reply};
 use mainstay_host::{Answered, Operation};
 use serde::Serialize;
 use std::sync::Arc;
-use tokio::runtime::Handle;
 
 /// The header of a response that was given before.
 const REPLAY_HEADER: &str = "idempotent-replay";
+/// Commands under way at once. One takes milliseconds, so this many wait only where the disk stalls; one more is refused
+/// as `overloaded`.
+pub(crate) const MAX_COMMANDS: usize = 512;
 
-/// What a response is made from.
+/// What most responses are made from.
 pub(crate) struct Facts<'a> {
     pub(crate) reply: &'a Reply,
-    /// The session behind the command's events.
-    pub(crate) session: &'a Session,
     pub(crate) cursor: Cursor,
     pub(crate) recorded: bool,
 }
 
-/// Makes the body of a successful response.
-pub(crate) type MakeBody = Arc<dyn Fn(&Facts<'_>) -> Vec<u8> + Send + Sync>;
+/// Writes a body from a reply.
+type WriteReply = dyn Fn(&Facts<'_>) -> Vec<u8> + Send + Sync;
 
-/// Wraps a function that makes a serializable value.
-pub(crate) fn body_of<T: Serialize>(make: impl Fn(&Facts<'_>) -> T + Send + Sync + 'static) -> MakeBody {
-    // These plain values serialize always.
-    Arc::new(move |facts| serde_json::to_vec(&make(facts)).unwrap_or_default())
+/// How the body of a successful response is made.
+#[derive(Clone)]
+pub(crate) enum MakeBody {
+    /// From the reply alone, so that a stop is answered also where nothing can be read.
+    Reply(Arc<WriteReply>),
+    /// The session as it is behind the command's events.
+    Session {
+        /// When it was changed, Unix ms.
+        updated_at: i64,
+    },
+}
+
+impl MakeBody {
+    /// From the reply, by a function that makes a serializable value.
+    pub(crate) fn reply<T: Serialize>(make: impl Fn(&Facts<'_>) -> T + Send + Sync + 'static) -> Self {
+        Self::Reply(Arc::new(move |facts| write(&make(facts))))
+    }
+}
+
+/// These plain values serialize always.
+fn write(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
 }
 
 /// The operation that a request names, if it names one.
@@ -42,7 +62,11 @@ pub(crate) fn operation(call: &Call, status: u16, make: &MakeBody) -> Result<Opt
         key: key.0,
         fingerprint: Fingerprint::of(call.method.as_str(), path, &call.body),
         respond: Box::new(move |reply, session, cursor| {
-            (status, make(&Facts { reply, session, cursor, recorded: true }))
+            let body = match make {
+                MakeBody::Reply(make) => make(&Facts { reply, cursor, recorded: true }),
+                MakeBody::Session { updated_at } => write(&SessionView::of_session(session, updated_at)),
+            };
+            (status, body)
         }),
     }))
 }
@@ -62,19 +86,24 @@ pub(crate) async fn carry_out(
 ) -> Result<Answered, Problem> {
     let operation = operation(call, status, make)?;
     let (host, session) = (call.app.host.clone(), call.session()?.to_owned());
-    Ok(apart(move || async move { host.command(&session, command, operation).await }).await??)
+    Ok(apart(&call.app, async move { host.command(&session, command, operation).await }).await??)
 }
 
-/// Drives a future that may not change threads: an operation's closure is not shared between threads, and the host
-/// borrows it while it waits. One thread of the blocking pool per command in flight; further ones wait for a thread.
-pub(crate) async fn apart<T: Send + 'static, F: Future<Output = T>>(
-    begin: impl FnOnce() -> F + Send + 'static,
+/// Carries a command out apart from the client's connection: a closed tab cannot cut it in half.
+pub(crate) async fn apart<T: Send + 'static>(
+    app: &App,
+    command: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Problem> {
-    let runtime = Handle::current();
-    tokio::task::spawn_blocking(move || runtime.block_on(begin())).await.map_err(|_| Problem {
-        side_effect_possible: true,
-        ..Problem::new(Code::ShuttingDown, "the host is shutting down")
-    })
+    let Ok(room) = app.commands.clone().try_acquire_owned() else {
+        return Err(Problem::new(Code::Overloaded, format!("{MAX_COMMANDS} commands are under way already")));
+    };
+    let carried_out = tokio::spawn(async move {
+        let outcome = command.await;
+        drop(room);
+        outcome
+    });
+    let lost = || Problem::new(Code::Internal, "the command failed; see the host's log");
+    carried_out.await.map_err(|_| Problem { side_effect_possible: true, ..lost() })
 }
 
 /// The response to what was carried out.
@@ -92,14 +121,16 @@ pub(crate) async fn answer(
         }
         return Ok(response);
     }
-    let (_, state) = call.app.host.state(session).await?;
-    let facts = Facts {
-        reply: &answered.reply,
-        session: &state,
-        cursor: answered.cursor,
-        recorded: answered.recorded,
+    let body = match make {
+        MakeBody::Reply(make) => {
+            make(&Facts { reply: &answered.reply, cursor: answered.cursor, recorded: answered.recorded })
+        }
+        MakeBody::Session { .. } => {
+            let (row, state) = call.app.host.state(session).await?;
+            write(&SessionView::of_state(row, &state))
+        }
     };
-    Ok(raw_json(status, make(&facts)))
+    Ok(raw_json(status, body))
 }
 
 fn mark_replay<B>(response: &mut Response<B>) {

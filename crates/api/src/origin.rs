@@ -58,12 +58,12 @@ fn look(app: &App, peer: &Peer) -> Seen {
             let agents: HashSet<i32> = app.config.agent_pids.read().into_iter().collect();
             look_at_process(peer, &agents)
         }
-        Peer::Tcp(peer) if peer.ip().to_canonical().is_loopback() => {
+        // A client on another machine has no row in our tables, whatever its address is.
+        Peer::Tcp(peer) => {
             let Some(bound) = app.bound else { return Seen::Elsewhere };
             let agents: HashSet<i32> = app.config.agent_pids.read().into_iter().collect();
             look_behind_port(*peer, bound.port(), &agents)
         }
-        Peer::Tcp(_) => Seen::Elsewhere,
     }
 }
 
@@ -102,7 +102,7 @@ fn judge(pid: i32, marked: bool, agents: &HashSet<i32>, parent: impl Fn(i32) -> 
 fn look_behind_port(peer: SocketAddr, own_port: u16, agents: &HashSet<i32>) -> Seen {
     let table = socket_tables();
     let inode = match inode_of(&table, peer, own_port) {
-        // Another network namespace (a forwarded port): it is not below our agents' loopback.
+        // Another machine or another network namespace (a forwarded port): not below our agents.
         None => return Seen::Elsewhere,
         // The client closed its end: the kernel keeps the row without an owner.
         Some(0) => return Seen::Vanished,
@@ -208,6 +208,7 @@ pub(crate) fn start_time(pid: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::process::{Command, Stdio};
 
@@ -236,9 +237,12 @@ mod tests {
             .env_clear()
             .env(KEEPER_TOKEN_VARIABLE, "x")
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .spawn()
             .expect("spawn");
+        // Only its echo shows that it runs: `spawn` may return before the new environment can be read.
+        child.stdin.as_mut().expect("its input").write_all(b"x").expect("write");
+        child.stdout.as_mut().expect("its output").read_exact(&mut [0]).expect("an echo");
         let pid = i32::try_from(child.id()).expect("pid");
         let peer = UnixPeer { uid: 0, pid: Some(pid), start_time: start_time(pid) };
         assert_eq!(look_at_process(&peer, &agents(&[own()])), Seen::InAgent { pid });

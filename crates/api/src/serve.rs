@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::config::ApiConfig;
 use crate::guard;
 use crate::listen::Listeners;
+use crate::mutation::MAX_COMMANDS;
 use crate::origin;
 use crate::peer::{Peer, UnixPeer};
 use crate::routes;
@@ -44,6 +45,8 @@ pub async fn serve(host: Arc<Host>, config: ApiConfig, listeners: Listeners, sto
         socket: listeners.socket().map(ToOwned::to_owned),
         stop: stop.clone(),
         since: Instant::now(),
+        changing: tokio::sync::Mutex::default(),
+        commands: Arc::new(Semaphore::new(MAX_COMMANDS)),
     });
     let router = routes::router(app.clone());
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));

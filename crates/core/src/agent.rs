@@ -24,6 +24,8 @@ pub struct Capabilities {
     pub settles_by_history: bool,
     /// Images in messages.
     pub images: bool,
+    /// A tool call may go on after its turn (Codex, measured); elsewhere an open one is cut with its turn.
+    pub tools_outlive_turns: bool,
 }
 
 /// The proof by which an adapter calls a submission taken.
@@ -49,6 +51,9 @@ pub struct AgentInfo {
     pub name: String,
     /// Its version.
     pub version: String,
+    /// Whether it can take a conversation up again in another process; absent where it did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumable: Option<bool>,
 }
 
 /// What an agent said, translated. Ids are the provider's; what the adapter could not model is kept in `Unmodelled`.
@@ -84,6 +89,11 @@ pub enum AgentEvent {
     },
     /// A doubtful input is proven not to be in the history.
     InputAbsent {
+        /// Which.
+        submission: SubmissionId,
+    },
+    /// Whether the agent has the input cannot be told by its history.
+    InputUnknown {
         /// Which.
         submission: SubmissionId,
     },

@@ -6,7 +6,7 @@ use crate::content::{
     Answer, ContentBlock, Delivery, DeliveryTaken, Failure, ItemFields, ItemKind, Origin, Outcome,
     PermissionOption, RequestKind, StopReason,
 };
-use crate::process::{ProcessExit, ProcessId, Stray};
+use crate::process::{CloseOrder, ProcessExit, ProcessId, Stray};
 use crate::{
     Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey, SessionId,
     SessionOptions, SubmissionId, ThreadId, TurnId,
@@ -55,6 +55,8 @@ pub enum RequestEnd {
 pub enum QueueReason {
     /// The agent is being started.
     Starting,
+    /// The agent is being ended; the next one gets it.
+    Stopping,
     /// A turn runs.
     TurnRunning,
     /// Another input is not yet taken.
@@ -154,6 +156,14 @@ pub enum Event {
         process: ProcessToken,
         /// Why.
         why: String,
+    },
+    /// It is being ended on an order.
+    #[serde(rename = "process.stopping")]
+    ProcessStopping {
+        /// Which.
+        process: ProcessToken,
+        /// Whose order.
+        order: CloseOrder,
     },
     /// It is proven gone.
     #[serde(rename = "process.exited")]
@@ -479,6 +489,9 @@ pub enum Event {
         /// Why; absent: it can go on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Failure>,
+        /// A user chose to go on in a new conversation in place of the thread.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        start_fresh: bool,
     },
     /// A frame that this version does not model.
     #[serde(rename = "provider.frame")]
@@ -567,6 +580,7 @@ impl Event {
             Self::ProcessReady { .. } => "process.ready",
             Self::ProcessAdopted { .. } => "process.adopted",
             Self::ProcessUnverifiable { .. } => "process.unverifiable",
+            Self::ProcessStopping { .. } => "process.stopping",
             Self::ProcessExited { .. } => "process.exited",
             Self::StraysFound { .. } => "strays.found",
             Self::ThreadLinked { .. } => "thread.linked",

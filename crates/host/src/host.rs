@@ -23,9 +23,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, oneshot};
 
+/// How long a host waits for its lanes when it ends: longer than every ladder, so that only what cannot be ended is left.
+const SHUTDOWN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// Makes the response to an operation, so that it can be recorded in the transaction that carries it out. It gets the
 /// reply, the session as it will be, and the cursor behind its events.
-pub type Respond = Box<dyn FnOnce(&Reply, &Session, Cursor) -> (u16, Vec<u8>) + Send>;
+pub type Respond = Box<dyn FnOnce(&Reply, &Session, Cursor) -> (u16, Vec<u8>) + Send + Sync>;
 
 /// A client's idempotency key with the request that it names.
 pub struct Operation {
@@ -259,6 +262,7 @@ impl Host {
         }
         let launch = catalog::pin(&self.shared.config, &request)?;
         let id = request.id.clone().unwrap_or_else(|| SessionId(Self::fresh_id("ses")));
+        let _same_session = self.turn(&format!("session {id}")).await;
         let fingerprint = creation_fingerprint(&request);
         if request.id.is_some()
             && let Some(owner) = {
@@ -280,8 +284,8 @@ impl Host {
             Created::new(&self.shared, id.clone(), launch, request, fingerprint, operation, answer)?;
         let key = created.key();
         let shared = self.shared.clone();
-        let _lane = self.shared.registry.lane(key, |mailbox| {
-            tokio::spawn(Lane::run_new(shared, created, mailbox));
+        let _lane = self.shared.registry.lane(key, |seat| {
+            tokio::spawn(Lane::run_new(shared, created, seat));
         });
         let answered = answered.await.unwrap_or(Err(HostError::ShuttingDown))?;
         Ok((id, answered))
@@ -302,6 +306,10 @@ impl Host {
             return Ok(replay);
         }
         let row = self.session(session).await?;
+        let _same_message = match &command {
+            Command::Send { submission, .. } => Some(self.turn(&format!("message {submission}")).await),
+            _ => None,
+        };
         let register = match &command {
             Command::Send { submission, content, delivery, .. } => {
                 let fingerprint = message_fingerprint(content, *delivery);
@@ -333,13 +341,20 @@ impl Host {
 
     /// Operations with the same key are carried out one after the other, so that the second finds the first's answer.
     async fn alone(&self, operation: Option<&Operation>) -> Option<tokio::sync::OwnedMutexGuard<()>> {
-        let operation = operation?;
+        match operation {
+            Some(operation) => Some(self.turn(&format!("operation {}", operation.key)).await),
+            None => None,
+        }
+    }
+
+    /// Waits until nobody else carries out something under this name.
+    async fn turn(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let turn = {
             let mut operations = self.operations.lock().unwrap_or_else(PoisonError::into_inner);
             operations.retain(|_, turn| Arc::strong_count(turn) > 1);
-            operations.entry(operation.key.clone()).or_default().clone()
+            operations.entry(name.to_owned()).or_default().clone()
         };
-        Some(turn.lock_owned().await)
+        turn.lock_owned().await
     }
 
     async fn replay(&self, operation: Option<&Operation>) -> Result<Option<Answered>, HostError> {
@@ -414,9 +429,16 @@ impl Host {
                 ends.push(ended);
             }
         }
-        for ended in ends {
-            // A lane that is gone has nothing left to end.
-            drop(ended.await);
+        let all_ended = async {
+            for ended in ends {
+                // A lane that is gone has nothing left to end.
+                drop(ended.await);
+            }
+        };
+        if tokio::time::timeout(SHUTDOWN_DEADLINE, all_ended).await.is_err() {
+            tracing::error!(
+                "some agents could not be ended in time; the next host looks after them (`mainstay ps`)"
+            );
         }
         let store = self.store();
         let closed = tokio::task::spawn_blocking(move || store.close()).await;
@@ -459,8 +481,8 @@ impl Opening {
 pub(crate) async fn send_to_lane(shared: &Arc<Shared>, key: SessionKey, message: LaneMessage) {
     let mut message = message;
     loop {
-        let lane = shared.registry.lane(key, |mailbox| {
-            tokio::spawn(Lane::run(shared.clone(), key, mailbox));
+        let lane = shared.registry.lane(key, |seat| {
+            tokio::spawn(Lane::run(shared.clone(), seat));
         });
         match lane.send(message).await {
             Ok(()) => return,

@@ -55,8 +55,13 @@ impl Hub {
             if ring.epoch != head.epoch {
                 *ring = Ring { epoch: head.epoch, ..Ring::default() };
             }
-            if ring.lines.is_empty() {
-                // The store may hold lines between what was published here before and these: they are behind the ring.
+            let follows = match (ring.lines.back(), lines.first()) {
+                (Some(last), Some(first)) => last.seq + 1 == first.first_seq,
+                _ => true,
+            };
+            if !follows {
+                // Lines between these were committed without being published here (a lost acknowledgement).
+                ring.lines.clear();
                 ring.bytes = 0;
             }
             if self.head.receiver_count() == 0 {

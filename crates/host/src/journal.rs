@@ -191,6 +191,8 @@ pub(crate) fn rows(
         if stamped.epoch != epoch {
             flush(&mut made.ops, key, epoch, head, &mut run);
             made.ops.push(WriteOp::StartEpoch { session: key, epoch: stamped.epoch });
+            // Readers of the former epoch get a reset; its last lines are in the store.
+            made.lines.clear();
             (epoch, head) = (stamped.epoch, 0);
         }
         made.only_text &= matches!(stamped.event, Event::ItemDelta { .. });

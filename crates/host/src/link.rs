@@ -103,9 +103,10 @@ async fn read_events(mut read: OwnedReadHalf, events: mpsc::Sender<LinkEvent>) {
                 Ok(Some(ToHost::Recorded { n })) => LinkEvent::Recorded { n },
                 Ok(Some(ToHost::Written { .. })) => LinkEvent::Written,
                 Ok(Some(ToHost::Rejected { why })) => LinkEvent::Rejected { why },
-                Ok(Some(ToHost::Refused { n, why: RefusedWhy::InboxFull | RefusedWhy::Gap { .. } })) => {
-                    LinkEvent::NotTaken { n }
-                }
+                Ok(Some(ToHost::Refused {
+                    n,
+                    why: RefusedWhy::InboxFull | RefusedWhy::Gap { .. } | RefusedWhy::StateNotRecorded { .. },
+                })) => LinkEvent::NotTaken { n },
                 // Any other refused input and the exit stand in the spool as records: the bell is enough.
                 Ok(Some(ToHost::Doorbell { .. } | ToHost::Refused { .. } | ToHost::Exited { .. })) => {
                     bell = true;

@@ -37,7 +37,7 @@ pub(crate) fn load(store: &dyn Store, row: &SessionRow) -> Result<Loaded, HostEr
     };
     let mut tail_rows = 0;
     let first_epoch = session.as_ref().map_or(1, |session| session.epoch);
-    for epoch in first_epoch..=row.epoch {
+    'epochs: for epoch in first_epoch..=row.epoch {
         let mut after =
             session.as_ref().filter(|session| session.epoch == epoch).map_or(0, |session| session.head);
         loop {
@@ -47,6 +47,10 @@ pub(crate) fn load(store: &dyn Store, row: &SessionRow) -> Result<Loaded, HostEr
                 return Err(unreadable(format!("event {} is damaged: {}", bad.key, bad.detail)));
             }
             for event in &page.rows {
+                if (event.epoch, event.seq) > (row.epoch, row.head) {
+                    // Committed after the row was read: the reader asked for the state that the row names.
+                    break 'epochs;
+                }
                 let stamped = parse(event).map_err(&unreadable)?;
                 match &mut session {
                     Some(session) => session.apply(&stamped),

@@ -282,7 +282,7 @@ async fn records_that_the_store_refuses_are_set_aside_and_stop_nobody_else() {
     };
     host.command(bad.as_str(), send, None).await.expect("accepted");
     let seen =
-        until(&mut subscription, |event| matches!(event, Event::SessionRecovering { failure: Some(_) }))
+        until(&mut subscription, |event| matches!(event, Event::SessionRecovering { failure: Some(_), .. }))
             .await;
     assert!(!seen.iter().any(|stamped| matches!(stamped.event, Event::EpochStarted { .. })));
     let kept = host.store().quarantine(row.key).expect("readable");

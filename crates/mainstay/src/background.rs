@@ -7,7 +7,7 @@ use crate::output;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -20,6 +20,8 @@ const START_DEADLINE: Duration = Duration::from_secs(30);
 const OTHER_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between looks for that host.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// A longer log is put aside when a host starts; the one put aside before goes.
+const MAX_LOG_BYTES: u64 = 16 * 1024 * 1024;
 /// What is shown of the log of a host that did not start.
 const LOG_TAIL_BYTES: u64 = 2_000;
 
@@ -59,9 +61,12 @@ enum Started {
     Ended { log_begin: u64, home_taken: bool },
 }
 
-async fn start(home: &Path, log: &PathBuf) -> std::io::Result<Started> {
+async fn start(home: &Path, log: &Path) -> std::io::Result<Started> {
     if let Some(folder) = log.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    if log.metadata().is_ok_and(|meta| meta.len() > MAX_LOG_BYTES) {
+        std::fs::rename(log, log.with_extension("log.1"))?;
     }
     let stderr = File::options().create(true).append(true).mode(0o600).open(log)?;
     let log_begin = stderr.metadata()?.len();

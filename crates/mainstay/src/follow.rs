@@ -45,6 +45,8 @@ pub(crate) struct Following {
     pub(crate) approvals: Approvals,
     /// Events as NDJSON instead of text.
     pub(crate) json: bool,
+    /// Requests that were open already, as the host lists them.
+    pub(crate) open: Vec<Value>,
 }
 
 /// What the follower knows of the message and its turn.
@@ -96,6 +98,16 @@ impl Follower {
         // One listener for all the time, so that none is missed between two waits.
         let mut ctrl_c = signal(SignalKind::interrupt())?;
         let path = format!("/v1/sessions/{}/events", encode(&self.following.session));
+        for mut request in std::mem::take(&mut self.following.open) {
+            if request["state"] == "pending" {
+                request["request"] = request["id"].take();
+                output::note(&format!(
+                    "? {}",
+                    request["title"].as_str().unwrap_or("the agent asks something")
+                ));
+                self.on_request(&request).await?;
+            }
+        }
         loop {
             let mut stream = match self.following.client.stream(&path, Some(&self.last_event)).await {
                 Ok(stream) => stream,
@@ -358,6 +370,7 @@ mod tests {
             until,
             approvals: Approvals::LeaveOpen,
             json: true,
+            open: Vec::new(),
         };
         Follower {
             last_event: String::new(),

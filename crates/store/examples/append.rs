@@ -44,16 +44,12 @@ fn main() {
 
 /// Each lane waits for its batch before it submits the next.
 fn store(folder: &Path, rows: u64, lanes: u64, batch: u64) -> Duration {
-    let store = SqliteStore::open(folder.join("bench.db"), SqliteOptions::default())
-        .unwrap()
-        .store;
+    let store = SqliteStore::open(folder.join("bench.db"), SqliteOptions::default()).unwrap().store;
     let sessions: Vec<SessionKey> = (0..lanes)
         .map(|lane| {
             let key = store.allocate_session_key();
             let create = WriteOp::CreateSession(new_session(key, &format!("s{lane}")));
-            store
-                .commit_blocking(LaneWrite::new(Urgency::Command, vec![create]))
-                .unwrap();
+            store.commit_blocking(LaneWrite::new(Urgency::Command, vec![create])).unwrap();
             key
         })
         .collect();
@@ -64,18 +60,9 @@ fn store(folder: &Path, rows: u64, lanes: u64, batch: u64) -> Duration {
             scope.spawn(move || {
                 let mut head = 0;
                 while head < rows / lanes {
-                    let events = (head + 1..=head + batch)
-                        .map(|seq| event(seq, Some(1), BODY))
-                        .collect();
-                    let op = WriteOp::AppendEvents {
-                        session,
-                        epoch: 1,
-                        expect_head: head,
-                        events,
-                    };
-                    store
-                        .commit_blocking(LaneWrite::new(Urgency::Stream, vec![op]))
-                        .unwrap();
+                    let events = (head + 1..=head + batch).map(|seq| event(seq, Some(1), BODY)).collect();
+                    let op = WriteOp::AppendEvents { session, epoch: 1, expect_head: head, events };
+                    store.commit_blocking(LaneWrite::new(Urgency::Stream, vec![op])).unwrap();
                     head += batch;
                 }
             });
@@ -92,15 +79,10 @@ fn store(folder: &Path, rows: u64, lanes: u64, batch: u64) -> Duration {
 /// What a starting host and a newly attached client wait for.
 fn reopen(folder: &Path) {
     let start = Instant::now();
-    let store = SqliteStore::open(folder.join("bench.db"), SqliteOptions::default())
-        .unwrap()
-        .store;
+    let store = SqliteStore::open(folder.join("bench.db"), SqliteOptions::default()).unwrap().store;
     let opened = start.elapsed();
     let session = store.session_by_id("s0").unwrap().unwrap();
-    let limit = PageLimit {
-        rows: 200,
-        bytes: usize::MAX,
-    };
+    let limit = PageLimit { rows: 200, bytes: usize::MAX };
     let page = store.events(session.key, 1, session.head - 200, limit).unwrap();
     assert_eq!(page.rows.len(), 200);
     println!("    open {opened:?}, open to the tail page {:?}", start.elapsed());

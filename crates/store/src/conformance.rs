@@ -102,12 +102,7 @@ pub fn event(seq: u64, item: Option<i64>, body: &str) -> NewEvent {
 }
 
 fn append(session: SessionKey, expect_head: u64, events: Vec<NewEvent>) -> WriteOp {
-    WriteOp::AppendEvents {
-        session,
-        epoch: 1,
-        expect_head,
-        events,
-    }
+    WriteOp::AppendEvents { session, epoch: 1, expect_head, events }
 }
 
 fn command(ops: Vec<WriteOp>) -> LaneWrite {
@@ -142,20 +137,14 @@ fn create_process(store: &dyn Store) -> ProcessKey {
 }
 
 fn fence(session: SessionKey, fence: u64) -> WriteOp {
-    WriteOp::UpdateSession(SessionUpdate {
-        fence: Some(fence),
-        ..SessionUpdate::new(session, 2_000)
-    })
+    WriteOp::UpdateSession(SessionUpdate { fence: Some(fence), ..SessionUpdate::new(session, 2_000) })
 }
 
 fn wait(answer: oneshot::Receiver<Result<Committed, WriteError>>) -> Result<Committed, WriteError> {
     answer.blocking_recv().unwrap()
 }
 
-const ALL: PageLimit = PageLimit {
-    rows: usize::MAX,
-    bytes: usize::MAX,
-};
+const ALL: PageLimit = PageLimit { rows: usize::MAX, bytes: usize::MAX };
 
 /// (first_seq, seq) of all rows of an epoch.
 fn runs(store: &dyn Store, session: SessionKey, epoch: u64) -> Vec<(u64, u64)> {

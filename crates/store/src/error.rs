@@ -15,11 +15,7 @@ pub enum WriteError {
     /// The session's fence is not the one this write was made under (`found` is absent when there is no such
     /// session). The whole lane write is refused.
     #[error("session {session} is fenced: the write carries {expected}, the record says {found:?}")]
-    Fenced {
-        session: SessionKey,
-        expected: u64,
-        found: Option<u64>,
-    },
+    Fenced { session: SessionKey, expected: u64, found: Option<u64> },
     /// The write contradicts what is recorded.
     #[error("the write contradicts the record")]
     Conflict(#[source] Conflict),
@@ -76,27 +72,15 @@ pub enum Conflict {
     #[error("session key {key} is taken")]
     SessionKey { key: SessionKey },
     #[error("the journal of session {session} stands at {epoch}:{head}")]
-    Head {
-        session: SessionKey,
-        epoch: u64,
-        head: u64,
-    },
+    Head { session: SessionKey, epoch: u64, head: u64 },
     #[error("session {session} holds fence {found}; a fence never goes back")]
     FenceBack { session: SessionKey, found: u64 },
     #[error("item id {id} of session {session} belongs to ordinal {ordinal}")]
-    ItemId {
-        session: SessionKey,
-        id: String,
-        ordinal: i64,
-    },
+    ItemId { session: SessionKey, id: String, ordinal: i64 },
     #[error("thread {thread} is claimed by session {owner}")]
     Thread { thread: String, owner: SessionKey },
     #[error("{kind} id {id} is registered to session {owner} or to another content")]
-    Id {
-        kind: String,
-        id: String,
-        owner: SessionKey,
-    },
+    Id { kind: String, id: String, owner: SessionKey },
     #[error("operation {key} is recorded")]
     Operation { key: String },
     /// `key` is the process that has the key or else the token.

@@ -56,9 +56,7 @@ impl MemoryStore {
             durable,
             ..Inner::default()
         };
-        Self {
-            inner: Mutex::new(inner),
-        }
+        Self { inner: Mutex::new(inner) }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -68,11 +66,7 @@ impl MemoryStore {
 
     fn read<T>(&self, read: impl FnOnce(&Durable) -> T) -> Result<T, ReadError> {
         let inner = self.inner();
-        if inner.closed {
-            Err(ReadError::Closed)
-        } else {
-            Ok(read(&inner.durable))
-        }
+        if inner.closed { Err(ReadError::Closed) } else { Ok(read(&inner.durable)) }
     }
 }
 
@@ -83,10 +77,7 @@ impl Inner {
         }
         let bytes = write.weight();
         if bytes > MAX_QUEUED_BYTES {
-            return Err(WriteError::TooLarge {
-                bytes,
-                limit: MAX_QUEUED_BYTES,
-            });
+            return Err(WriteError::TooLarge { bytes, limit: MAX_QUEUED_BYTES });
         }
         let fault = self.faults.pop_front();
         if let Some(Fault::FailCommit(error) | Fault::EndTransaction(error)) = fault {
@@ -197,11 +188,7 @@ impl Store for MemoryStore {
 
     fn has_events(&self, session: SessionKey) -> Result<bool, ReadError> {
         self.read(|durable| {
-            durable
-                .events
-                .range((session, 0, 0)..=(session, u64::MAX, u64::MAX))
-                .next()
-                .is_some()
+            durable.events.range((session, 0, 0)..=(session, u64::MAX, u64::MAX)).next().is_some()
         })
     }
 
@@ -217,15 +204,7 @@ impl Store for MemoryStore {
     ) -> Result<Rows<ItemRow>, ReadError> {
         self.read(|durable| {
             let range = (session, i64::MIN)..(session, before.unwrap_or(i64::MAX));
-            good(
-                durable
-                    .items
-                    .range(range)
-                    .rev()
-                    .take(limit)
-                    .map(|(_, item)| item.clone())
-                    .collect(),
-            )
+            good(durable.items.range(range).rev().take(limit).map(|(_, item)| item.clone()).collect())
         })
     }
 
@@ -239,11 +218,7 @@ impl Store for MemoryStore {
     fn max_item_ordinal(&self, session: SessionKey) -> Result<Option<i64>, ReadError> {
         self.read(|durable| {
             let all = (session, i64::MIN)..=(session, i64::MAX);
-            durable
-                .items
-                .range(all)
-                .next_back()
-                .map(|((_, ordinal), _)| *ordinal)
+            durable.items.range(all).next_back().map(|((_, ordinal), _)| *ordinal)
         })
     }
 
@@ -261,23 +236,14 @@ impl Store for MemoryStore {
     fn adapter_states(&self, process: ProcessKey) -> Result<Rows<AdapterStateRow>, ReadError> {
         self.read(|durable| {
             let from = durable.adapter_states.range((process, String::new())..);
-            good(
-                from.take_while(|((owner, _), _)| *owner == process)
-                    .map(|(_, row)| row.clone())
-                    .collect(),
-            )
+            good(from.take_while(|((owner, _), _)| *owner == process).map(|(_, row)| row.clone()).collect())
         })
     }
 
     fn inputs(&self, process: ProcessKey, after_n: u64) -> Result<Rows<InputRow>, ReadError> {
         self.read(|durable| {
             let from = durable.inputs.range((process, 0)..=(process, u64::MAX));
-            good(
-                from.map(|(_, row)| row)
-                    .filter(|row| row.n > after_n)
-                    .cloned()
-                    .collect(),
-            )
+            good(from.map(|(_, row)| row).filter(|row| row.n > after_n).cloned().collect())
         })
     }
 
@@ -290,12 +256,7 @@ impl Store for MemoryStore {
     }
 
     fn thread_owner(&self, scope: &str, thread: &str) -> Result<Option<SessionKey>, ReadError> {
-        self.read(|durable| {
-            durable
-                .threads
-                .get(&(scope.to_owned(), thread.to_owned()))
-                .copied()
-        })
+        self.read(|durable| durable.threads.get(&(scope.to_owned(), thread.to_owned())).copied())
     }
 
     fn feed(&self, after: u64, limit: usize) -> Result<Rows<FeedRow>, ReadError> {
@@ -331,8 +292,5 @@ impl Store for MemoryStore {
 }
 
 fn good<T>(rows: Vec<T>) -> Rows<T> {
-    Rows {
-        rows,
-        bad: Vec::new(),
-    }
+    Rows { rows, bad: Vec::new() }
 }

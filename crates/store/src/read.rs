@@ -12,10 +12,7 @@ pub struct Rows<T> {
 
 impl<T> Default for Rows<T> {
     fn default() -> Self {
-        Self {
-            rows: Vec::new(),
-            bad: Vec::new(),
-        }
+        Self { rows: Vec::new(), bad: Vec::new() }
     }
 }
 

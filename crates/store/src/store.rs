@@ -104,9 +104,7 @@ impl Future for CommitFuture {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // A sender that went away without an answer belongs to a writer that ended.
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|answer| answer.unwrap_or(Err(WriteError::Closed)))
+        Pin::new(&mut self.0).poll(context).map(|answer| answer.unwrap_or(Err(WriteError::Closed)))
     }
 }
 
@@ -126,9 +124,7 @@ pub trait Store: Send + Sync + Debug {
 
     /// [`Store::submit`], and waits. Never call it on an async runtime's thread: it panics there.
     fn commit_blocking(&self, write: LaneWrite) -> Result<Committed, WriteError> {
-        self.submit(write)
-            .blocking_recv()
-            .unwrap_or(Err(WriteError::Closed))
+        self.submit(write).blocking_recv().unwrap_or(Err(WriteError::Closed))
     }
 
     /// A key that no session has or had.

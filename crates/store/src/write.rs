@@ -71,11 +71,7 @@ pub struct LaneWrite {
 impl LaneWrite {
     #[must_use]
     pub fn new(urgency: Urgency, ops: Vec<WriteOp>) -> Self {
-        Self {
-            urgency,
-            fences: Vec::new(),
-            ops,
-        }
+        Self { urgency, fences: Vec::new(), ops }
     }
 
     #[must_use]
@@ -363,10 +359,9 @@ impl WriteOp {
     fn weight(&self) -> usize {
         let payload = match self {
             Self::CreateSession(new) => new.launch.len() + new.cwd.len(),
-            Self::AppendEvents { events, .. } => events
-                .iter()
-                .map(|event| event.body.len() + size_of::<NewEvent>())
-                .sum(),
+            Self::AppendEvents { events, .. } => {
+                events.iter().map(|event| event.body.len() + size_of::<NewEvent>()).sum()
+            }
             Self::UpsertItem(item) => item.body.len(),
             Self::PutSnapshot { body, .. } | Self::PutAdapterState { body, .. } => body.len(),
             Self::CreateProcess(row) => row.profile.len(),
@@ -396,10 +391,7 @@ pub(crate) fn check_dense(expect_head: u64, events: &[NewEvent]) -> Result<u64, 
     for event in events {
         if event.first_seq != head + 1 || event.seq < event.first_seq {
             return Err(crate::WriteError::Invalid {
-                detail: format!(
-                    "event {}..={} does not follow seq {head}",
-                    event.first_seq, event.seq
-                ),
+                detail: format!("event {}..={} does not follow seq {head}", event.first_seq, event.seq),
             });
         }
         head = event.seq;

@@ -23,10 +23,7 @@ struct Sqlite {
 
 impl Sqlite {
     fn new() -> Self {
-        let mut subject = Self {
-            store: None,
-            folder: tempfile::tempdir().unwrap(),
-        };
+        let mut subject = Self { store: None, folder: tempfile::tempdir().unwrap() };
         subject.restart();
         subject
     }

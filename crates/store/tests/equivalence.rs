@@ -75,24 +75,13 @@ impl Choice {
                 needs: self.maybe(true),
             }),
             3 if self.one_in(4) => WriteOp::PurgeSession { session },
-            3 => WriteOp::StartEpoch {
-                session,
-                epoch: epoch + 1 + off,
-            },
+            3 => WriteOp::StartEpoch { session, epoch: epoch + 1 + off },
             4..=7 => {
                 let run = self.below(3);
-                let merged = NewEvent {
-                    first_seq: head + 1,
-                    ..event(head + 1 + run, Some(1), &self.word())
-                };
+                let merged = NewEvent { first_seq: head + 1, ..event(head + 1 + run, Some(1), &self.word()) };
                 let next = event(head + run + 2 + off, self.maybe(2), &self.word());
                 let expect_head = head + u64::from(self.one_in(10));
-                WriteOp::AppendEvents {
-                    session,
-                    epoch,
-                    expect_head,
-                    events: vec![merged, next],
-                }
+                WriteOp::AppendEvents { session, epoch, expect_head, events: vec![merged, next] }
             }
             8 => WriteOp::UpsertItem(ItemRow {
                 session,
@@ -115,20 +104,9 @@ impl Choice {
                 version: 1,
                 body: self.body(),
             },
-            10 => WriteOp::ClaimThread {
-                scope: self.word(),
-                thread: self.word(),
-                session,
-            },
-            11 => WriteOp::ReleaseThread {
-                scope: self.word(),
-                thread: self.word(),
-                session,
-            },
-            12 => WriteOp::CreateProcess(ProcessRow {
-                token: self.word(),
-                ..new_process(process)
-            }),
+            10 => WriteOp::ClaimThread { scope: self.word(), thread: self.word(), session },
+            11 => WriteOp::ReleaseThread { scope: self.word(), thread: self.word(), session },
+            12 => WriteOp::CreateProcess(ProcessRow { token: self.word(), ..new_process(process) }),
             13 => WriteOp::UpdateProcess(ProcessUpdate {
                 key: process,
                 state: self.one_in(2).then(|| self.word()),
@@ -138,20 +116,11 @@ impl Choice {
                 ended_at: self.one_in(5).then_some(7),
                 exit: self.one_in(5).then(|| self.body()),
             }),
-            14 if self.one_in(4) => WriteOp::DropAdapterState {
-                process,
-                scope: self.one_in(2).then(|| self.word()),
-            },
-            14 => WriteOp::PutAdapterState {
-                process,
-                scope: self.word(),
-                version: 2,
-                body: self.body(),
-            },
-            15 if self.one_in(4) => WriteOp::TrimInputs {
-                process,
-                up_to: self.below(100),
-            },
+            14 if self.one_in(4) => {
+                WriteOp::DropAdapterState { process, scope: self.one_in(2).then(|| self.word()) }
+            }
+            14 => WriteOp::PutAdapterState { process, scope: self.word(), version: 2, body: self.body() },
+            15 if self.one_in(4) => WriteOp::TrimInputs { process, up_to: self.below(100) },
             15 => WriteOp::PushInput(NewInput {
                 process,
                 n: self.below(300),
@@ -206,15 +175,9 @@ impl Choice {
 /// Everything that can be read.
 fn image(store: &dyn Store) -> String {
     let mut image = Vec::new();
-    let everything = SessionFilter {
-        include_deleted: true,
-        ..SessionFilter::default()
-    };
+    let everything = SessionFilter { include_deleted: true, ..SessionFilter::default() };
     image.push(format!("{:#?}", store.sessions(&everything, None, 99).unwrap()));
-    image.push(format!(
-        "{:#?}",
-        store.sessions(&SessionFilter::default(), None, 99).unwrap()
-    ));
+    image.push(format!("{:#?}", store.sessions(&SessionFilter::default(), None, 99).unwrap()));
     image.push(format!("{:#?}", store.unrested_sessions().unwrap()));
     for session in (1..=SESSIONS).map(SessionKey) {
         for epoch in 1..=4 {
@@ -222,23 +185,13 @@ fn image(store: &dyn Store) -> String {
         }
         for backwards in [false, true] {
             let (from, to) = ((1, 3), (3, 9));
-            let query = ItemEventQuery {
-                session,
-                ordinal: 1,
-                from,
-                to,
-                backwards,
-                limit_bytes: 40,
-            };
+            let query = ItemEventQuery { session, ordinal: 1, from, to, backwards, limit_bytes: 40 };
             image.push(format!("{:#?}", store.events_of_item(query).unwrap()));
         }
         image.push(format!("{:#?}", store.items(session, None, 99).unwrap()));
         image.push(format!("{:#?}", store.snapshot(session).unwrap()));
         image.push(format!("{:#?}", store.quarantine(session).unwrap()));
-        image.push(format!(
-            "{:?}",
-            (store.max_item_ordinal(session), store.has_events(session))
-        ));
+        image.push(format!("{:?}", (store.max_item_ordinal(session), store.has_events(session))));
     }
     image.push(format!("{:#?}", store.processes(false).unwrap()));
     image.push(format!("{:#?}", store.processes(true).unwrap()));
@@ -254,14 +207,7 @@ fn image(store: &dyn Store) -> String {
         }
     }
     image.push(format!("{:#?}", store.feed(1, 99).unwrap()));
-    image.push(format!(
-        "{:?}",
-        (
-            store.counts().unwrap(),
-            store.commit_number(),
-            store.feed_head().unwrap()
-        )
-    ));
+    image.push(format!("{:?}", (store.counts().unwrap(), store.commit_number(), store.feed_head().unwrap())));
     image.join("\n")
 }
 
@@ -282,11 +228,7 @@ fn both_stores_answer_and_hold_the_same() {
                 .collect(),
         );
         for number in 0..WRITES {
-            let write = if number == 0 {
-                existing.clone()
-            } else {
-                choice.write(&memory)
-            };
+            let write = if number == 0 { existing.clone() } else { choice.write(&memory) };
             let expected = memory.commit_blocking(write.clone());
             let found = sqlite.commit_blocking(write.clone());
             assert_eq!(found, expected, "seed {seed}, write {number}: {write:#?}");
@@ -301,13 +243,7 @@ fn both_stores_answer_and_hold_the_same() {
         pretty_eq(&image(&sqlite), &image(&memory), seed);
         let stats = |store: &dyn Store| {
             let stats = store.stats();
-            (
-                stats.transactions,
-                stats.committed_writes,
-                stats.fenced,
-                stats.refused,
-                stats.failed,
-            )
+            (stats.transactions, stats.committed_writes, stats.fenced, stats.refused, stats.failed)
         };
         assert_eq!(stats(&sqlite), stats(&memory), "seed {seed}");
         // And after both were started again.
@@ -316,10 +252,7 @@ fn both_stores_answer_and_hold_the_same() {
         pretty_eq(&image(&home.open()), &image(&memory), seed);
     }
     // The choices have to reach both outcomes often, or this shows little.
-    assert!(
-        accepted > 300 && refused > 300,
-        "{accepted} accepted, {refused} refused"
-    );
+    assert!(accepted > 300 && refused > 300, "{accepted} accepted, {refused} refused");
 }
 
 /// Names the first line that differs: the whole images are long.

@@ -39,9 +39,7 @@ fn writes_until_it_is_killed() {
                 let mut head = head(store, session);
                 loop {
                     let op = append(session, head, &format!("event {}", head + 1));
-                    store
-                        .commit_blocking(LaneWrite::new(Urgency::Stream, vec![op]))
-                        .unwrap();
+                    store.commit_blocking(LaneWrite::new(Urgency::Stream, vec![op])).unwrap();
                     head += 1;
                     // One write call per line, so that a kill cuts no line in two.
                     let line = format!("acknowledged {} {head}\n", session.0);
@@ -66,18 +64,14 @@ fn kill_9_of_a_writer_loses_nothing_acknowledged() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap())
-            .lines()
-            .map(Result::unwrap);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let mut note = |line: &str| {
             // The test harness talks on the same stream, sometimes on the same line.
             let Some((_, told)) = line.split_once("acknowledged ") else {
                 return false;
             };
             let (session, seq) = told.split_once(' ').unwrap();
-            let newest = acknowledged
-                .entry(SessionKey(session.parse().unwrap()))
-                .or_default();
+            let newest = acknowledged.entry(SessionKey(session.parse().unwrap())).or_default();
             *newest = (*newest).max(seq.parse().unwrap());
             true
         };
@@ -97,16 +91,8 @@ fn kill_9_of_a_writer_loses_nothing_acknowledged() {
         assert_eq!(opened.rewound, None);
         for (session, newest) in &acknowledged {
             let rows = opened.store.events(*session, 1, 0, ALL).unwrap().rows;
-            assert!(
-                rows.len() as u64 >= *newest,
-                "round {round}: {} of {newest}",
-                rows.len()
-            );
-            assert!(
-                (1..)
-                    .zip(&rows)
-                    .all(|(seq, row)| row.body == format!("event {seq}").as_bytes())
-            );
+            assert!(rows.len() as u64 >= *newest, "round {round}: {} of {newest}", rows.len());
+            assert!((1..).zip(&rows).all(|(seq, row)| row.body == format!("event {seq}").as_bytes()));
             assert_eq!(head(&opened.store, *session), rows.len() as u64);
         }
     }
@@ -123,19 +109,11 @@ impl SmallDisk {
     fn mount(mebibytes: u32) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mounted = Command::new("mount")
-            .args([
-                "-t",
-                "tmpfs",
-                "-o",
-                &format!("size={mebibytes}m,mode=0700"),
-                "mainstay-test",
-            ])
+            .args(["-t", "tmpfs", "-o", &format!("size={mebibytes}m,mode=0700"), "mainstay-test"])
             .arg(folder.path())
             .stderr(Stdio::null())
             .status();
-        mounted
-            .is_ok_and(|status| status.success())
-            .then_some(Self { folder })
+        mounted.is_ok_and(|status| status.success()).then_some(Self { folder })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -188,18 +166,13 @@ fn a_full_disk_loses_nothing_and_a_stop_goes_first() {
     disk.fill();
     // Three times the reserve, so that not all of it can be written.
     let body = "x".repeat(100 * 1024);
-    let streams: Vec<_> = streaming
-        .iter()
-        .map(|session| submit(&store, Urgency::Stream, append(*session, 0, &body)))
-        .collect();
+    let streams: Vec<_> =
+        streaming.iter().map(|session| submit(&store, Urgency::Stream, append(*session, 0, &body))).collect();
     let stop = submit(&store, Urgency::Stop, append(*stopped, 0, "stop"));
     wait(stop).unwrap();
     let outcomes: Vec<_> = streams.into_iter().map(wait).collect();
     assert!(!reserve_is_there());
-    assert_eq!(
-        (store.stats().reserves_spent, store.stats().groups_undone),
-        (1, 1)
-    );
+    assert_eq!((store.stats().reserves_spent, store.stats().groups_undone), (1, 1));
     assert!(outcomes.contains(&Err(WriteError::DiskFull)), "{outcomes:?}");
     assert_eq!(store.degraded(), Some(Degraded::Failing(WriteError::DiskFull)));
     let check = |store: &SqliteStore| {
@@ -214,10 +187,7 @@ fn a_full_disk_loses_nothing_and_a_stop_goes_first() {
     // Space again: writes go on, and the reserve comes back by itself.
     disk.free();
     for (session, outcome) in streaming.iter().zip(&outcomes) {
-        commit(
-            &store,
-            vec![append(*session, u64::from(outcome.is_ok()), "again")],
-        );
+        commit(&store, vec![append(*session, u64::from(outcome.is_ok()), "again")]);
     }
     until("the reserve is back", || store.degraded().is_none());
     assert!(reserve_is_there());
@@ -232,10 +202,7 @@ fn a_full_disk_loses_nothing_and_a_stop_goes_first() {
 #[test]
 fn a_database_at_its_limit_is_full_and_small_writes_may_still_fit() {
     let home = Home::new();
-    let options = SqliteOptions {
-        max_pages: Some(120),
-        ..SqliteOptions::default()
-    };
+    let options = SqliteOptions { max_pages: Some(120), ..SqliteOptions::default() };
     let store = home.open_with(options);
     let session = create(&store, "a");
     let body = "x".repeat(8 * 1024);
@@ -249,10 +216,7 @@ fn a_database_at_its_limit_is_full_and_small_writes_may_still_fit() {
     assert_eq!(failure, WriteError::DiskFull);
     assert!(written > 10);
     assert_eq!(head(&store, session), written);
-    assert_eq!(
-        store.events(session, 1, 0, ALL).unwrap().rows.len() as u64,
-        written
-    );
+    assert_eq!(store.events(session, 1, 0, ALL).unwrap().rows.len() as u64, written);
     commit(&store, vec![WriteOp::StartEpoch { session, epoch: 2 }]);
     assert!(!matches!(store.degraded(), Some(Degraded::Failing(_))));
 }

@@ -28,11 +28,7 @@ fn garbage_is_named_and_left_alone() {
             other => panic!("{other}"),
         }
         assert_eq!(fs::read(home.path()).unwrap(), garbage);
-        assert_eq!(
-            fs::read_dir(home.folder.path()).unwrap().count(),
-            1,
-            "nothing is left beside it"
-        );
+        assert_eq!(fs::read_dir(home.folder.path()).unwrap().count(), 1, "nothing is left beside it");
     }
 }
 
@@ -40,27 +36,13 @@ fn garbage_is_named_and_left_alone() {
 fn another_programs_database_is_not_touched() {
     let home = Home::new();
     let other = home.raw();
-    other
-        .execute_batch("PRAGMA application_id = 77; CREATE TABLE theirs (x)")
-        .unwrap();
+    other.execute_batch("PRAGMA application_id = 77; CREATE TABLE theirs (x)").unwrap();
     drop(other);
     let before = fs::read(home.path()).unwrap();
-    assert!(matches!(
-        open_error(&home),
-        OpenError::NotOurs {
-            application_id: 77,
-            ..
-        }
-    ));
+    assert!(matches!(open_error(&home), OpenError::NotOurs { application_id: 77, .. }));
     assert_eq!(fs::read(home.path()).unwrap(), before);
     home.raw().execute_batch("PRAGMA application_id = 0").unwrap();
-    assert!(matches!(
-        open_error(&home),
-        OpenError::NotOurs {
-            application_id: 0,
-            ..
-        }
-    ));
+    assert!(matches!(open_error(&home), OpenError::NotOurs { application_id: 0, .. }));
 }
 
 #[test]
@@ -78,9 +60,7 @@ fn only_the_owner_can_read_it() {
     let home = Home::new();
     let store = home.open();
     create(&store, "a");
-    until("the reserve is made", || {
-        home.folder.path().join("test.db.reserve").exists()
-    });
+    until("the reserve is made", || home.folder.path().join("test.db.reserve").exists());
     for file in fs::read_dir(home.folder.path()).unwrap() {
         let file = file.unwrap();
         let mode = file.metadata().unwrap().permissions().mode();
@@ -93,9 +73,7 @@ fn a_file_that_asks_for_a_newer_writer_is_read_only() {
     let home = Home::new();
     let session = create(&home.open(), "a");
     let newer = WRITER_VERSION + 1;
-    home.raw()
-        .execute("UPDATE meta SET value = ?1 WHERE name = 'min_writer'", [newer])
-        .unwrap();
+    home.raw().execute("UPDATE meta SET value = ?1 WHERE name = 'min_writer'", [newer]).unwrap();
     let before = fs::read(home.path()).unwrap();
     let store = home.open();
     assert!(matches!(store.mode(), StoreMode::ReadOnly { .. }));
@@ -118,10 +96,7 @@ fn a_newer_layout_that_allows_us_to_write_is_written() {
     commit(&store, vec![append(session, 0, "")]);
     create(&store, "b");
     drop(store);
-    let version: i64 = home
-        .raw()
-        .query_row("PRAGMA user_version", [], |row| row.get(0))
-        .unwrap();
+    let version: i64 = home.raw().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
     assert_eq!(version, 4711);
 }
 
@@ -179,18 +154,10 @@ fn a_second_writer_is_noticed_and_nothing_more_is_written() {
     let home = Home::new();
     let store = home.open();
     let session = create(&store, "a");
-    home.raw()
-        .execute_batch("UPDATE meta SET value = value + 1 WHERE name = 'commit'")
-        .unwrap();
+    home.raw().execute_batch("UPDATE meta SET value = value + 1 WHERE name = 'commit'").unwrap();
     for _ in 0..2 {
         let outcome = store.commit_blocking(LaneWrite::new(Urgency::Command, vec![append(session, 0, "")]));
-        assert_eq!(
-            outcome,
-            Err(WriteError::ForeignWriter {
-                expected: 1,
-                found: 2
-            })
-        );
+        assert_eq!(outcome, Err(WriteError::ForeignWriter { expected: 1, found: 2 }));
     }
     assert_eq!(head(&store, session), 0);
 }
@@ -201,44 +168,22 @@ fn one_bad_row_hides_no_other() {
     let store = home.open();
     let sessions: Vec<_> = (0..4).map(|n| create(&store, &format!("s{n}"))).collect();
     let events = (1..=5).map(|seq| event(seq, Some(1), "text")).collect();
-    commit(
-        &store,
-        vec![WriteOp::AppendEvents {
-            session: sessions[0],
-            epoch: 1,
-            expect_head: 0,
-            events,
-        }],
-    );
+    commit(&store, vec![WriteOp::AppendEvents { session: sessions[0], epoch: 1, expect_head: 0, events }]);
     let raw = home.raw();
-    raw.execute(
-        "UPDATE sessions SET agent = x'ff', status = 'running' WHERE key = ?1",
-        [sessions[1].0],
-    )
-    .unwrap();
-    raw.execute("DELETE FROM heads WHERE session = ?1", [sessions[2].0])
+    raw.execute("UPDATE sessions SET agent = x'ff', status = 'running' WHERE key = ?1", [sessions[1].0])
         .unwrap();
-    raw.execute("UPDATE events SET fence = -1 WHERE seq = 3", [])
-        .unwrap();
+    raw.execute("DELETE FROM heads WHERE session = ?1", [sessions[2].0]).unwrap();
+    raw.execute("UPDATE events SET fence = -1 WHERE seq = 3", []).unwrap();
 
     let list = store.sessions(&SessionFilter::default(), None, 99).unwrap();
-    assert_eq!(
-        list.rows.iter().map(|row| row.key).collect::<Vec<_>>(),
-        [sessions[3], sessions[0]]
-    );
+    assert_eq!(list.rows.iter().map(|row| row.key).collect::<Vec<_>>(), [sessions[3], sessions[0]]);
     let bad: Vec<_> = list.bad.iter().map(|bad| (bad.table, bad.key.as_str())).collect();
     assert_eq!(bad, [("sessions", "3:s2"), ("sessions", "2:s1")]);
     assert_eq!(store.unrested_sessions().unwrap().bad.len(), 1);
-    assert!(matches!(
-        store.session(sessions[1]),
-        Err(ReadError::Corrupt { .. })
-    ));
+    assert!(matches!(store.session(sessions[1]), Err(ReadError::Corrupt { .. })));
 
     let page = store.events(sessions[0], 1, 0, ALL).unwrap();
-    assert_eq!(
-        page.rows.iter().map(|row| row.seq).collect::<Vec<_>>(),
-        [1, 2, 4, 5]
-    );
+    assert_eq!(page.rows.iter().map(|row| row.seq).collect::<Vec<_>>(), [1, 2, 4, 5]);
     assert_eq!((page.bad.len(), page.bad[0].key.as_str()), (1, "1:3"));
     // And the others can be written.
     commit(&store, vec![append(sessions[3], 0, "")]);
@@ -249,51 +194,25 @@ fn damaged_pages_are_a_typed_error_and_cost_only_what_they_held() {
     let home = Home::new();
     let store = home.open();
     let (big, small) = (create(&store, "big"), create(&store, "small"));
-    let events = (1..=4_000)
-        .map(|seq| event(seq, None, &"x".repeat(400)))
-        .collect();
-    commit(
-        &store,
-        vec![WriteOp::AppendEvents {
-            session: big,
-            epoch: 1,
-            expect_head: 0,
-            events,
-        }],
-    );
+    let events = (1..=4_000).map(|seq| event(seq, None, &"x".repeat(400))).collect();
+    commit(&store, vec![WriteOp::AppendEvents { session: big, epoch: 1, expect_head: 0, events }]);
     drop(store);
     // The tables were made first, so the back half of the file holds only events.
-    let file = fs::File::options()
-        .read(true)
-        .write(true)
-        .open(home.path())
-        .unwrap();
+    let file = fs::File::options().read(true).write(true).open(home.path()).unwrap();
     let half = file.metadata().unwrap().len() / 2;
-    file.write_all_at(&vec![0xEE; usize::try_from(half).unwrap()], half)
-        .unwrap();
+    file.write_all_at(&vec![0xEE; usize::try_from(half).unwrap()], half).unwrap();
     let store = home.open();
     match store.events(big, 1, 0, ALL) {
         Err(ReadError::Corrupt { .. }) => {}
         Ok(page) => assert!(!page.bad.is_empty() && page.rows.len() < 4_000),
         Err(other) => panic!("{other}"),
     }
-    assert_eq!(
-        store
-            .sessions(&SessionFilter::default(), None, 9)
-            .unwrap()
-            .rows
-            .len(),
-        2
-    );
+    assert_eq!(store.sessions(&SessionFilter::default(), None, 9).unwrap().rows.len(), 2);
     // The damaged end of the one journal refuses, typed; the other session's neighbour in the group is not hurt.
     let damaged = store.submit(LaneWrite::new(Urgency::Stream, vec![append(big, 4_000, "")]));
     let healthy = store.submit(LaneWrite::new(
         Urgency::Stream,
-        vec![WriteOp::ClaimThread {
-            scope: "s".to_owned(),
-            thread: "t".to_owned(),
-            session: small,
-        }],
+        vec![WriteOp::ClaimThread { scope: "s".to_owned(), thread: "t".to_owned(), session: small }],
     ));
     let damaged = common::wait(damaged);
     assert!(matches!(damaged, Err(WriteError::Corrupt { .. })), "{damaged:?}");
@@ -317,10 +236,7 @@ fn a_backup_is_whole_while_writers_go_on() {
         store.backup_to(&backup).unwrap();
         writer.join().unwrap();
     });
-    assert!(matches!(
-        store.backup_to(&backup),
-        Err(BackupError::Exists { .. })
-    ));
+    assert!(matches!(store.backup_to(&backup), Err(BackupError::Exists { .. })));
     let copy = open(&backup, SqliteOptions::default()).store;
     let copied = copy.events(session, 1, 0, ALL).unwrap().rows;
     assert!(copied.len() > 20);

@@ -16,21 +16,11 @@ use mainstay_store::{
 const NEVER: Duration = Duration::from_secs(600);
 
 fn gathering(stream_flush: Duration) -> SqliteOptions {
-    SqliteOptions {
-        stream_flush,
-        ..SqliteOptions::default()
-    }
+    SqliteOptions { stream_flush, ..SqliteOptions::default() }
 }
 
 fn feed(session: SessionKey, kind: &'static str) -> WriteOp {
-    WriteOp::AppendFeed(FeedEntry {
-        at: 1,
-        session,
-        epoch: 1,
-        seq: 1,
-        kind: kind.into(),
-        body: vec![],
-    })
+    WriteOp::AppendFeed(FeedEntry { at: 1, session, epoch: 1, seq: 1, kind: kind.into(), body: vec![] })
 }
 
 #[test]
@@ -42,15 +32,8 @@ fn a_command_ends_the_wait_of_streams_and_shares_their_transaction() {
         .iter()
         .map(|session| submit(&store, Urgency::Stream, append(*session, 0, "text")))
         .collect();
-    answers.push(submit(
-        &store,
-        Urgency::Command,
-        append(sessions[4], 0, "command"),
-    ));
-    let commits: Vec<_> = answers
-        .into_iter()
-        .map(|answer| wait(answer).unwrap().commit)
-        .collect();
+    answers.push(submit(&store, Urgency::Command, append(sessions[4], 0, "command")));
+    let commits: Vec<_> = answers.into_iter().map(|answer| wait(answer).unwrap().commit).collect();
     assert!(commits.iter().all(|commit| *commit == 6), "{commits:?}");
     assert_eq!(store.commit_number(), 6);
 }
@@ -71,10 +54,8 @@ fn a_full_group_does_not_wait() {
     let home = Home::new();
     let store = home.open_with(gathering(NEVER));
     let sessions: Vec<_> = (0..256).map(|n| create(&store, &format!("s{n}"))).collect();
-    let answers: Vec<_> = sessions
-        .iter()
-        .map(|key| submit(&store, Urgency::Stream, append(*key, 0, "")))
-        .collect();
+    let answers: Vec<_> =
+        sessions.iter().map(|key| submit(&store, Urgency::Stream, append(*key, 0, ""))).collect();
     for answer in answers {
         wait(answer).unwrap();
     }
@@ -93,22 +74,9 @@ fn in_a_group_a_stop_goes_first_and_a_refusal_stands_alone() {
     let stop = wait(stop).unwrap();
     let [first, refused, last] = streams.map(wait);
     assert_eq!((first, last), (Ok(stop), Ok(stop)));
-    assert_eq!(
-        refused,
-        Err(WriteError::Conflict(Conflict::Head {
-            session,
-            epoch: 1,
-            head: 1
-        }))
-    );
+    assert_eq!(refused, Err(WriteError::Conflict(Conflict::Head { session, epoch: 1, head: 1 })));
     assert_eq!(stop.feed_head, 3);
-    let kinds: Vec<_> = store
-        .feed(0, 9)
-        .unwrap()
-        .rows
-        .into_iter()
-        .map(|row| row.kind)
-        .collect();
+    let kinds: Vec<_> = store.feed(0, 9).unwrap().rows.into_iter().map(|row| row.kind).collect();
     assert_eq!(kinds, ["stop", "kept", "kept"]);
 }
 
@@ -117,9 +85,7 @@ fn a_group_that_the_database_ended_is_tried_one_by_one_with_the_stop_first() {
     let home = Home::new();
     let store = home.open_with(gathering(NEVER));
     let session = create(&store, "a");
-    store.inject(Fault::EndTransaction(WriteError::Io {
-        detail: "chosen".to_owned(),
-    }));
+    store.inject(Fault::EndTransaction(WriteError::Io { detail: "chosen".to_owned() }));
     let streams = ["x", "y"].map(|kind| submit(&store, Urgency::Stream, feed(session, kind)));
     let refused = submit(&store, Urgency::Stream, append(session, 7, ""));
     let stop = wait(submit(&store, Urgency::Stop, feed(session, "stop"))).unwrap();
@@ -164,10 +130,7 @@ fn a_full_queue_says_so_and_still_takes_a_stop() {
     }
     assert_eq!(store.feed_head().unwrap(), accepted_writes + 1);
     let stats = store.stats();
-    assert_eq!(
-        (stats.queued_writes, stats.queued_bytes, stats.overloaded),
-        (0, 0, 2)
-    );
+    assert_eq!((stats.queued_writes, stats.queued_bytes, stats.overloaded), (0, 0, 2));
 }
 
 #[test]
@@ -186,16 +149,8 @@ fn a_number_that_the_database_cannot_hold_is_refused_alone() {
     let home = Home::new();
     let store = home.open_with(gathering(NEVER));
     let session = create(&store, "a");
-    let huge = mainstay_store::NewEvent {
-        fence: u64::MAX,
-        ..event(1, None, "")
-    };
-    let bad = WriteOp::AppendEvents {
-        session,
-        epoch: 1,
-        expect_head: 0,
-        events: vec![huge],
-    };
+    let huge = mainstay_store::NewEvent { fence: u64::MAX, ..event(1, None, "") };
+    let bad = WriteOp::AppendEvents { session, epoch: 1, expect_head: 0, events: vec![huge] };
     let bad = submit(&store, Urgency::Stream, bad);
     let good = submit(&store, Urgency::Command, feed(session, "good"));
     assert!(matches!(wait(bad), Err(WriteError::Invalid { .. })));
@@ -211,10 +166,7 @@ fn closing_commits_what_waits() {
     let answer = submit(&store, Urgency::Stream, append(session, 0, "text"));
     store.close();
     wait(answer).unwrap();
-    assert!(
-        !home.path().with_extension("db-wal").exists(),
-        "the WAL is folded into the file"
-    );
+    assert!(!home.path().with_extension("db-wal").exists(), "the WAL is folded into the file");
     let store = home.open();
     assert_eq!(head(&store, session), 1);
     commit(&store, vec![append(session, 1, "")]);
@@ -225,9 +177,7 @@ async fn commit_is_a_future() {
     let home = Home::new();
     let store = home.open();
     let key = store.allocate_session_key();
-    let ops = vec![WriteOp::CreateSession(mainstay_store::conformance::new_session(
-        key, "a",
-    ))];
+    let ops = vec![WriteOp::CreateSession(mainstay_store::conformance::new_session(key, "a"))];
     let committed = store.commit(LaneWrite::new(Urgency::Command, ops)).await.unwrap();
     assert_eq!(committed.commit, 1);
 }

@@ -16,17 +16,10 @@ pub const AGENTS_FOLDER: &str = ".agents";
 pub fn codex_binary() -> PathBuf {
     if let Some(named) = std::env::var_os(CODEX_OVERRIDE) {
         let path = PathBuf::from(named);
-        assert!(
-            path.is_file(),
-            "{CODEX_OVERRIDE} names {}, which is no file",
-            path.display()
-        );
+        assert!(path.is_file(), "{CODEX_OVERRIDE} names {}, which is no file", path.display());
         return path;
     }
-    let scope = workspace_root()
-        .join(AGENTS_FOLDER)
-        .join("node_modules")
-        .join("@openai");
+    let scope = workspace_root().join(AGENTS_FOLDER).join("node_modules").join("@openai");
     match find_codex(&scope) {
         Some(binary) => binary,
         None => panic!("Codex is not installed: run `cargo xtask setup`"),
@@ -36,10 +29,7 @@ pub fn codex_binary() -> PathBuf {
 /// Looks for `<scope>/codex-*/vendor/*/bin/codex`.
 fn find_codex(scope: &Path) -> Option<PathBuf> {
     let platform_packages = children(scope).into_iter().filter(|folder| {
-        folder
-            .file_name()
-            .and_then(|name| name.to_str())
-            .is_some_and(|name| name.starts_with("codex-"))
+        folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("codex-"))
     });
     platform_packages
         .flat_map(|package| children(&package.join("vendor")))
@@ -49,12 +39,8 @@ fn find_codex(scope: &Path) -> Option<PathBuf> {
 
 /// Sorted, so that two runs on one machine agree; empty when the folder cannot be read.
 fn children(folder: &Path) -> Vec<PathBuf> {
-    let mut paths: Vec<_> = fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
+    let mut paths: Vec<_> =
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     paths.sort();
     paths
 }
@@ -94,11 +80,7 @@ pub fn open_gate(path: &Path) {
 fn workspace_root() -> PathBuf {
     // Where this crate was compiled from: tests run on the machine that built them.
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest
-        .ancestors()
-        .nth(2)
-        .map(Path::to_path_buf)
-        .unwrap_or_default()
+    manifest.ancestors().nth(2).map(Path::to_path_buf).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -113,9 +95,7 @@ mod tests {
         fs::write(wrapper.join("codex"), "").expect("wrapper");
         assert_eq!(find_codex(scope.path()), None);
 
-        let native = scope
-            .path()
-            .join("codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin");
+        let native = scope.path().join("codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin");
         fs::create_dir_all(&native).expect("native folder");
         fs::write(native.join("codex"), "").expect("native");
         assert_eq!(find_codex(scope.path()), Some(native.join("codex")));

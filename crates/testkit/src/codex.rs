@@ -24,11 +24,7 @@ pub struct CodexOptions {
 
 impl Default for CodexOptions {
     fn default() -> Self {
-        Self {
-            stream_idle_timeout: Duration::from_secs(300),
-            request_max_retries: 1,
-            stream_max_retries: 2,
-        }
+        Self { stream_idle_timeout: Duration::from_secs(300), request_max_retries: 1, stream_max_retries: 2 }
     }
 }
 
@@ -69,10 +65,7 @@ pub fn codex_home(dir: &Path, base_url: &str) -> CodexHome {
 /// # Panics
 /// When the folders cannot be written.
 pub fn codex_home_with(dir: &Path, base_url: &str, options: &CodexOptions) -> CodexHome {
-    let home = CodexHome {
-        home: dir.join("home"),
-        codex_home: dir.join("codex"),
-    };
+    let home = CodexHome { home: dir.join("home"), codex_home: dir.join("codex") };
     fs::create_dir_all(&home.home).expect("create the agent's HOME");
     fs::create_dir_all(&home.codex_home).expect("create CODEX_HOME");
     fs::write(home.codex_home.join("config.toml"), config(base_url, options))
@@ -82,11 +75,7 @@ pub fn codex_home_with(dir: &Path, base_url: &str, options: &CodexOptions) -> Co
 
 /// `plugins = false` keeps Codex from asking hosts on the internet at start-up.
 fn config(base_url: &str, options: &CodexOptions) -> String {
-    let CodexOptions {
-        stream_idle_timeout,
-        request_max_retries,
-        stream_max_retries,
-    } = options;
+    let CodexOptions { stream_idle_timeout, request_max_retries, stream_max_retries } = options;
     let idle_ms = stream_idle_timeout.as_millis();
     format!(
         r#"model = "{CODEX_MODEL}"

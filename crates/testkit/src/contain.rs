@@ -47,10 +47,7 @@ pub fn disown(pid: u32) {
 }
 
 fn is_owned(pid: i32) -> bool {
-    OWNED
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .contains(&pid)
+    OWNED.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
 }
 
 /// A live descendant of the test process.
@@ -70,13 +67,7 @@ pub struct Proc {
 
 impl fmt::Display for Proc {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            pid,
-            parent,
-            comm,
-            cmdline,
-            ..
-        } = self;
+        let Self { pid, parent, comm, cmdline, .. } = self;
         write!(formatter, "{pid} (parent {parent}) {comm}: {cmdline}")
     }
 }
@@ -115,10 +106,7 @@ impl Stat {
 
 fn all_processes() -> Vec<Stat> {
     let entries = fs::read_dir("/proc").expect("read /proc");
-    entries
-        .flatten()
-        .filter_map(|entry| Stat::read(entry.file_name().to_str()?.parse().ok()?))
-        .collect()
+    entries.flatten().filter_map(|entry| Stat::read(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// Live descendants of the process `root`, `root` not included.
@@ -138,24 +126,13 @@ pub fn live_descendants(root: i32) -> Vec<Proc> {
             break;
         }
     }
-    let descendants = processes
-        .into_iter()
-        .filter(|stat| stat.pid != root && family.contains(&stat.pid));
+    let descendants = processes.into_iter().filter(|stat| stat.pid != root && family.contains(&stat.pid));
     descendants
         .filter(|stat| !stat.zombie)
         .map(|stat| {
             let arguments = fs::read(format!("/proc/{}/cmdline", stat.pid)).unwrap_or_default();
-            let cmdline = String::from_utf8_lossy(&arguments)
-                .replace('\0', " ")
-                .trim_end()
-                .to_owned();
-            Proc {
-                pid: stat.pid,
-                parent: stat.parent,
-                started: stat.started,
-                comm: stat.comm,
-                cmdline,
-            }
+            let cmdline = String::from_utf8_lossy(&arguments).replace('\0', " ").trim_end().to_owned();
+            Proc { pid: stat.pid, parent: stat.parent, started: stat.started, comm: stat.comm, cmdline }
         })
         .collect()
 }
@@ -177,10 +154,7 @@ impl Containment {
     pub fn enter() -> Self {
         set_child_subreaper(Some(getpid())).expect("become a child subreaper");
         let own_pid = getpid().as_raw_nonzero().get();
-        let before = live_descendants(own_pid)
-            .into_iter()
-            .map(|proc| (proc.pid, proc.started))
-            .collect();
+        let before = live_descendants(own_pid).into_iter().map(|proc| (proc.pid, proc.started)).collect();
         let stop_reaping = Arc::new(AtomicBool::new(false));
         let reaper = std::thread::spawn({
             let stop = Arc::clone(&stop_reaping);
@@ -191,11 +165,7 @@ impl Containment {
                 }
             }
         });
-        Self {
-            before,
-            stop_reaping,
-            reaper: Some(reaper),
-        }
+        Self { before, stop_reaping, reaper: Some(reaper) }
     }
 
     /// Live descendants of the test process that were not there on entering.
@@ -216,11 +186,7 @@ impl Containment {
         }
         let left = self.leftovers();
         let lines: Vec<String> = left.iter().map(Proc::to_string).collect();
-        assert!(
-            left.is_empty(),
-            "processes left after {deadline:?}:\n  {}",
-            lines.join("\n  ")
-        );
+        assert!(left.is_empty(), "processes left after {deadline:?}:\n  {}", lines.join("\n  "));
     }
 }
 
@@ -257,10 +223,7 @@ fn children_of(pid: i32) -> Vec<i32> {
     let mut children = Vec::new();
     for task in tasks.flatten() {
         match fs::read_to_string(task.path().join("children")) {
-            Ok(list) => children.extend(
-                list.split_whitespace()
-                    .filter_map(|word| word.parse::<i32>().ok()),
-            ),
+            Ok(list) => children.extend(list.split_whitespace().filter_map(|word| word.parse::<i32>().ok())),
             Err(_) if !task.path().exists() => {}
             Err(_) => {
                 return all_processes()
@@ -285,10 +248,7 @@ mod tests {
     fn names_with_parentheses_are_parsed() {
         let line = "42 (a) b (c)) S 7 42 40 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 12345 0 0";
         let stat = Stat::parse(42, line).expect("a stat line");
-        assert_eq!(
-            (stat.comm.as_str(), stat.parent, stat.session, stat.started),
-            ("a) b (c)", 7, 40, 12345)
-        );
+        assert_eq!((stat.comm.as_str(), stat.parent, stat.session, stat.started), ("a) b (c)", 7, 40, 12345));
         assert!(!stat.zombie);
     }
 
@@ -297,10 +257,7 @@ mod tests {
         let containment = Containment::enter();
         // The shell ends at once; its child lives on in a session of its own, until its input closes.
         let mut shell = Command::new("sh")
-            .args([
-                "-c",
-                "exec 3<&0; setsid sh -c 'read line <&3' >/dev/null 2>&1 & echo started",
-            ])
+            .args(["-c", "exec 3<&0; setsid sh -c 'read line <&3' >/dev/null 2>&1 & echo started"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -310,10 +267,7 @@ mod tests {
         assert_eq!(output.stdout, b"started\n");
 
         let orphan = wait_for(GENEROUS, || {
-            containment
-                .leftovers()
-                .into_iter()
-                .find(|proc| proc.cmdline.contains("read line"))
+            containment.leftovers().into_iter().find(|proc| proc.cmdline.contains("read line"))
         })
         .expect("the orphan is seen");
         let own_pid = getpid().as_raw_nonzero().get();
@@ -323,9 +277,7 @@ mod tests {
 
         drop(hold);
         containment.assert_empty(GENEROUS);
-        crate::wait_until(GENEROUS, "the zombie to be reaped", || {
-            Stat::read(orphan.pid).is_none()
-        });
+        crate::wait_until(GENEROUS, "the zombie to be reaped", || Stat::read(orphan.pid).is_none());
     }
 
     #[test]

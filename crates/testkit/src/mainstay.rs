@@ -40,20 +40,9 @@ impl Home {
     /// # Panics
     /// When that fails.
     pub fn new() -> Self {
-        let root = tempfile::Builder::new()
-            .prefix("mainstay-test-")
-            .tempdir()
-            .expect("a temporary folder");
-        let home = Self {
-            root,
-            hosts_started: AtomicUsize::new(0),
-        };
-        for folder in [
-            home.mainstay_home(),
-            home.user_home(),
-            home.runtime_dir(),
-            home.workspace(),
-        ] {
+        let root = tempfile::Builder::new().prefix("mainstay-test-").tempdir().expect("a temporary folder");
+        let home = Self { root, hosts_started: AtomicUsize::new(0) };
+        for folder in [home.mainstay_home(), home.user_home(), home.runtime_dir(), home.workspace()] {
             fs::create_dir_all(&folder).expect("a folder in the temporary home");
         }
         use std::os::unix::fs::PermissionsExt;
@@ -121,11 +110,7 @@ impl Home {
     /// A `mainstay` command of this home with a clean environment: for the command line under test.
     pub fn command(&self, binary: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary);
-        command
-            .args(arguments)
-            .env_clear()
-            .envs(self.env())
-            .current_dir(self.workspace());
+        command.args(arguments).env_clear().envs(self.env()).current_dir(self.workspace());
         command.stdin(Stdio::null());
         command
     }
@@ -133,11 +118,8 @@ impl Home {
 
 /// The part of `config.toml` that makes `codex` this binary with this home and nothing else in its environment.
 pub fn codex_config(binary: &Path, codex: &CodexHome) -> String {
-    let env: Vec<(String, String)> = codex
-        .env()
-        .into_iter()
-        .filter(|(name, _)| name != "CODEX_HOME")
-        .collect();
+    let env: Vec<(String, String)> =
+        codex.env().into_iter().filter(|(name, _)| name != "CODEX_HOME").collect();
     format!(
         "{}home = {}\n",
         agent_table("codex", None, binary, &env),
@@ -153,10 +135,7 @@ pub fn acp_config(name: &str, binary: &Path, env: &[(String, String)]) -> String
 
 fn agent_table(name: &str, kind: Option<&str>, binary: &Path, env: &[(String, String)]) -> String {
     let kind = kind.map_or_else(String::new, |kind| format!("kind = {}\n", quoted(kind)));
-    let pairs: Vec<String> = env
-        .iter()
-        .map(|(name, value)| format!("{name} = {}", quoted(value)))
-        .collect();
+    let pairs: Vec<String> = env.iter().map(|(name, value)| format!("{name} = {}", quoted(value))).collect();
     format!(
         "[agents.{name}]\n{kind}command = [{}]\nenv = {{ {} }}\nenv_pass = []\n",
         quoted(&binary.to_string_lossy()),
@@ -232,9 +211,7 @@ impl HostProcess {
         let stderr_path = home.root().join(format!("host-{number}.stderr"));
         let stderr_file = File::create(&stderr_path).expect("a file for the host's standard error");
         let mut command = home.command(binary, &["serve", "--json"]);
-        command
-            .env("MAINSTAY_LISTEN", "127.0.0.1:0")
-            .envs(extra_env.iter().copied());
+        command.env("MAINSTAY_LISTEN", "127.0.0.1:0").envs(extra_env.iter().copied());
         command.stdout(Stdio::piped()).stderr(stderr_file);
         let mut child = command.spawn().expect("start the mainstay binary");
         crate::contain::own(child.id());
@@ -256,10 +233,7 @@ impl HostProcess {
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 let status = child.wait().expect("the host's exit status");
                 crate::contain::disown(child.id());
-                return Err(StartError::Ended {
-                    status,
-                    stderr: stderr(),
-                });
+                return Err(StartError::Ended { status, stderr: stderr() });
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 end(&mut child);
@@ -271,13 +245,7 @@ impl HostProcess {
             return Err(StartError::NotAnAddress { line });
         };
         let token_path = home.mainstay_home().join("token");
-        Ok(Self {
-            child,
-            stderr_path,
-            token_path,
-            listening,
-            socket,
-        })
+        Ok(Self { child, stderr_path, token_path, listening, socket })
     }
 
     /// Its process id.
@@ -324,10 +292,7 @@ impl HostProcess {
 
     /// Sends any signal. A host that has ended, and is not yet waited for, takes it without effect.
     pub fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .expect("a process id");
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a process id");
         kill_process(pid, signal).expect("signal the host");
     }
 
@@ -337,14 +302,9 @@ impl HostProcess {
     /// When it has not ended at `deadline`.
     #[track_caller]
     pub fn wait(&mut self, deadline: Duration) -> ExitStatus {
-        match wait_for(deadline, || {
-            self.child.try_wait().expect("ask for the exit status")
-        }) {
+        match wait_for(deadline, || self.child.try_wait().expect("ask for the exit status")) {
             Some(status) => status,
-            None => panic!(
-                "the host still runs after {deadline:?}; it said: {}",
-                self.stderr()
-            ),
+            None => panic!("the host still runs after {deadline:?}; it said: {}", self.stderr()),
         }
     }
 }
@@ -401,15 +361,7 @@ exec sleep 1000"#,
         assert_eq!(home.token(), "t0ken");
         // The shell adds PWD (and some shells more of their own); nothing of this test's environment is there.
         let names: Vec<String> = host.stderr().split_whitespace().map(str::to_owned).collect();
-        for name in [
-            "EXTRA",
-            "HOME",
-            "LANG",
-            "MAINSTAY_HOME",
-            "MAINSTAY_LISTEN",
-            "PATH",
-            "XDG_RUNTIME_DIR",
-        ] {
+        for name in ["EXTRA", "HOME", "LANG", "MAINSTAY_HOME", "MAINSTAY_LISTEN", "PATH", "XDG_RUNTIME_DIR"] {
             assert!(names.iter().any(|found| found == name), "{name} in {names:?}");
         }
         assert!(!names.iter().any(|name| name.starts_with("CARGO")), "{names:?}");
@@ -442,10 +394,7 @@ exec sleep 1000"#,
     #[test]
     fn term_ends_it() {
         let home = Home::new();
-        let binary = fake(
-            &home,
-            r#"echo '{"listening": "127.0.0.1:7", "socket": "s"}'; exec sleep 1000"#,
-        );
+        let binary = fake(&home, r#"echo '{"listening": "127.0.0.1:7", "socket": "s"}'; exec sleep 1000"#);
         let mut host = HostProcess::start(&home, &binary, &[]);
         host.term();
         assert!(!host.wait(GENEROUS).success());

@@ -39,11 +39,8 @@ impl Peer {
     /// When it cannot be started.
     #[track_caller]
     pub fn start(mut command: Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("start the agent");
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start the agent");
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().expect("standard output is piped");
         let (write, lines) = mpsc::channel();
@@ -56,13 +53,7 @@ impl Peer {
                 }
             }
         });
-        Self {
-            child,
-            stdin,
-            lines,
-            kept: VecDeque::new(),
-            next_id: 1,
-        }
+        Self { child, stdin, lines, kept: VecDeque::new(), next_id: 1 }
     }
 
     /// Its process id.
@@ -77,9 +68,7 @@ impl Peer {
     #[track_caller]
     pub fn send(&mut self, message: &Value) {
         let stdin = self.stdin.as_mut().expect("standard input is open");
-        stdin
-            .write_all(format!("{message}\n").as_bytes())
-            .expect("write to the agent");
+        stdin.write_all(format!("{message}\n").as_bytes()).expect("write to the agent");
     }
 
     /// Sends a notification.
@@ -105,9 +94,7 @@ impl Peer {
     #[track_caller]
     pub fn request(&mut self, method: &str, params: Value, deadline: Duration) -> Value {
         let id = self.ask(method, params);
-        self.wait_for(deadline, &format!("the answer to {method}"), |message| {
-            is_answer(message, id)
-        })
+        self.wait_for(deadline, &format!("the answer to {method}"), |message| is_answer(message, id))
     }
 
     /// The first message, kept or new, that `wanted` accepts; others are kept in their order.
@@ -143,9 +130,7 @@ impl Peer {
 
     /// The next line in order, kept or new; `None` at the deadline or at the end of output.
     pub fn next(&mut self, deadline: Duration) -> Option<Line> {
-        self.kept
-            .pop_front()
-            .or_else(|| self.lines.recv_timeout(deadline).ok())
+        self.kept.pop_front().or_else(|| self.lines.recv_timeout(deadline).ok())
     }
 
     /// Closes the agent's standard input.
@@ -159,9 +144,7 @@ impl Peer {
     /// When it has not ended at `deadline`.
     #[track_caller]
     pub fn wait(&mut self, deadline: Duration) -> ExitStatus {
-        match wait_for(deadline, || {
-            self.child.try_wait().expect("ask for the exit status")
-        }) {
+        match wait_for(deadline, || self.child.try_wait().expect("ask for the exit status")) {
             Some(status) => status,
             None => panic!("the agent still runs after {deadline:?}"),
         }

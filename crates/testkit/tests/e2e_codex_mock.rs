@@ -1,8 +1,5 @@
 //! The real Codex against the mock model, over standard input and output, with no host between.
-#![expect(
-    clippy::expect_used,
-    reason = "test code: the helpers beside the tests panic like them"
-)]
+#![expect(clippy::expect_used, reason = "test code: the helpers beside the tests panic like them")]
 
 use std::process::Command;
 use std::time::Duration;
@@ -30,11 +27,7 @@ impl Codex {
         let work = folder.path().join("work");
         std::fs::create_dir(&work).expect("workspace");
         let mut command = Command::new(agents::codex_binary());
-        command
-            .arg("app-server")
-            .env_clear()
-            .envs(home.env())
-            .current_dir(&work);
+        command.arg("app-server").env_clear().envs(home.env()).current_dir(&work);
         command.stderr(std::process::Stdio::null());
         let mut peer = Peer::start(command);
         let hello = peer.request(
@@ -49,15 +42,8 @@ impl Codex {
             json!({"cwd": work, "sandbox": "workspace-write", "approvalPolicy": "on-request"}),
             GENEROUS,
         );
-        let thread = started["result"]["thread"]["id"]
-            .as_str()
-            .expect("a thread id")
-            .to_owned();
-        Self {
-            peer,
-            thread,
-            _folder: folder,
-        }
+        let thread = started["result"]["thread"]["id"].as_str().expect("a thread id").to_owned();
+        Self { peer, thread, _folder: folder }
     }
 
     fn begin(&mut self, prompt: &str) {
@@ -68,8 +54,7 @@ impl Codex {
     }
 
     fn wait(&mut self, method: &str) -> Value {
-        self.peer
-            .wait_for(GENEROUS, method, |message| message["method"] == method)
+        self.peer.wait_for(GENEROUS, method, |message| message["method"] == method)
     }
 
     fn wait_agent_message(&mut self) -> String {
@@ -126,9 +111,7 @@ fn an_escalated_command_asks_and_its_output_goes_back() {
     let mut codex = Codex::start(&server);
     codex.begin("RUNESC echo ran-it ;; SAY finished");
     let approval = codex.wait("item/commandExecution/requestApproval");
-    codex
-        .peer
-        .send(&json!({"id": approval["id"], "result": {"decision": "accept"}}));
+    codex.peer.send(&json!({"id": approval["id"], "result": {"decision": "accept"}}));
     assert_eq!(codex.wait_agent_message(), "finished");
     codex.wait("turn/completed");
     let requests = server.requests();
@@ -143,10 +126,7 @@ fn a_patch_is_applied_and_a_reasoning_item_shown() {
     let work = codex._folder.path().join("work");
     codex.begin("THINK about it ;; PATCH made.txt one\\ntwo ;; PATCHUPD made.txt two => 2 ;; SAY patched");
     assert_eq!(codex.wait_agent_message(), "patched");
-    assert_eq!(
-        std::fs::read_to_string(work.join("made.txt")).expect("the new file"),
-        "one\n2\n"
-    );
+    assert_eq!(std::fs::read_to_string(work.join("made.txt")).expect("the new file"), "one\n2\n");
     codex.wait("item/reasoning/summaryTextDelta");
 }
 

@@ -1,8 +1,5 @@
 //! The mock model server over its wire, without an agent.
-#![expect(
-    clippy::expect_used,
-    reason = "test code: the helpers beside the tests panic like them"
-)]
+#![expect(clippy::expect_used, reason = "test code: the helpers beside the tests panic like them")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,11 +14,8 @@ const GENEROUS: Duration = Duration::from_secs(30);
 
 fn client(server: &ModelServer) -> Client {
     let base = server.base_url();
-    let address: SocketAddr = base
-        .trim_start_matches("http://")
-        .trim_end_matches("/v1")
-        .parse()
-        .expect("an address");
+    let address: SocketAddr =
+        base.trim_start_matches("http://").trim_end_matches("/v1").parse().expect("an address");
     Client::new(Addr::Tcp(address))
 }
 
@@ -35,9 +29,7 @@ fn request(input: &[Value]) -> Value {
 }
 
 fn ask(server: &ModelServer, input: &[Value]) -> Response {
-    client(server)
-        .post("/v1/responses", &request(input))
-        .expect("an answer")
+    client(server).post("/v1/responses", &request(input)).expect("an answer")
 }
 
 fn events(response: &Response) -> Vec<Value> {
@@ -51,33 +43,20 @@ fn events(response: &Response) -> Vec<Value> {
 fn kinds(response: &Response) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for event in events(response) {
-        *counts
-            .entry(event["type"].as_str().expect("a type").to_owned())
-            .or_default() += 1;
+        *counts.entry(event["type"].as_str().expect("a type").to_owned()).or_default() += 1;
     }
     counts
 }
 
 fn text(response: &Response) -> String {
-    let deltas = events(response)
-        .into_iter()
-        .filter(|event| event["type"] == "response.output_text.delta");
-    deltas
-        .map(|event| event["delta"].as_str().expect("text").to_owned())
-        .collect()
+    let deltas = events(response).into_iter().filter(|event| event["type"] == "response.output_text.delta");
+    deltas.map(|event| event["delta"].as_str().expect("text").to_owned()).collect()
 }
 
 #[test]
 fn streams_the_expected_text() {
     let server = ModelServer::start();
-    for script in [
-        "SAY hello world",
-        "SAY hi x3",
-        "DELTAS 3000 8",
-        "SLOW 3 1ms",
-        "BIG 100000",
-        "hm?",
-    ] {
+    for script in ["SAY hello world", "SAY hi x3", "DELTAS 3000 8", "SLOW 3 1ms", "BIG 100000", "hm?"] {
         let response = ask(&server, &[user(script)]);
         assert_eq!(text(&response), expected_text(script), "{script}");
         assert_eq!(kinds(&response)["response.completed"], 1, "{script}");
@@ -117,33 +96,20 @@ fn failures_come_as_scripted() {
     assert_eq!((limited.status, limited.header("retry-after")), (429, Some("1")));
     assert_eq!(limited.json()["error"]["plan_type"], "plus");
 
-    let statuses: Vec<u16> = (0..3)
-        .map(|_| ask(&server, &[user("ERRN 2 500 ;; SAY ok")]).status)
-        .collect();
+    let statuses: Vec<u16> = (0..3).map(|_| ask(&server, &[user("ERRN 2 500 ;; SAY ok")]).status).collect();
     assert_eq!(statuses, [500, 500, 200], "the third attempt goes on");
 
-    let attempts: Vec<_> = (0..2)
-        .map(|_| ask(&server, &[user("DISCN 1 ;; SAY ok")]))
-        .collect();
-    assert_eq!(
-        (text(&attempts[0]).as_str(), text(&attempts[1]).as_str()),
-        ("cut off ", "ok")
-    );
+    let attempts: Vec<_> = (0..2).map(|_| ask(&server, &[user("DISCN 1 ;; SAY ok")])).collect();
+    assert_eq!((text(&attempts[0]).as_str(), text(&attempts[1]).as_str()), ("cut off ", "ok"));
     assert!(!kinds(&attempts[0]).contains_key("response.completed"));
 
-    assert_eq!(
-        kinds(&ask(&server, &[user("FAILED rate_limit_exceeded")]))["response.failed"],
-        1
-    );
+    assert_eq!(kinds(&ask(&server, &[user("FAILED rate_limit_exceeded")]))["response.failed"], 1);
     for script in ["DISC 2", "NOCOMPLETE", "FAILED x"] {
         let kinds = kinds(&ask(&server, &[user(script)]));
         assert!(!kinds.contains_key("response.completed"), "{script}: {kinds:?}");
     }
     let empty = kinds(&ask(&server, &[user("EMPTY")]));
-    assert_eq!(
-        empty.keys().collect::<Vec<_>>(),
-        ["response.completed", "response.created"]
-    );
+    assert_eq!(empty.keys().collect::<Vec<_>>(), ["response.completed", "response.created"]);
 }
 
 #[test]
@@ -168,15 +134,7 @@ fn gates_hold_the_stream() {
 fn counts_what_the_model_was_given() {
     let server = ModelServer::start();
     ask(&server, &[user("SAY a")]);
-    ask(
-        &server,
-        &[
-            user("SAY a"),
-            user("<environment_context>"),
-            user("SAY b"),
-            user("SAY a"),
-        ],
-    );
+    ask(&server, &[user("SAY a"), user("<environment_context>"), user("SAY b"), user("SAY a")]);
     assert_eq!(server.user_messages_seen("SAY a"), 2);
     assert_eq!(server.user_messages_seen("SAY b"), 1);
     assert_eq!(server.requests_prompted_by("SAY a"), 2);
@@ -188,9 +146,7 @@ fn a_client_that_leaves_is_noticed_at_a_gate() {
     let server = ModelServer::start();
     let impatient = client(&server).timeout(Duration::from_millis(50));
     for (count, script) in [(1, "HOLD never"), (2, "GATE never")] {
-        impatient
-            .post("/v1/responses", &request(&[user(script)]))
-            .expect_err("given up");
+        impatient.post("/v1/responses", &request(&[user(script)])).expect_err("given up");
         mainstay_testkit::wait_until(GENEROUS, "the stream to be abandoned", || {
             server.abandoned_streams() == count
         });
@@ -202,9 +158,7 @@ fn a_held_request_is_recorded_and_unanswered() {
     let server = ModelServer::start();
     let client = client(&server);
     let reader = std::thread::spawn(move || {
-        client
-            .post("/v1/responses", &request(&[user("HOLD header ;; SAY ok")]))
-            .expect("an answer")
+        client.post("/v1/responses", &request(&[user("HOLD header ;; SAY ok")])).expect("an answer")
     });
     server.wait_at_gate("header", GENEROUS);
     assert_eq!(server.requests_prompted_by("HOLD header ;; SAY ok"), 1);

@@ -1,8 +1,5 @@
 //! The scripted ACP agent, spoken to directly.
-#![expect(
-    clippy::expect_used,
-    reason = "test code: the helpers beside the tests panic like them"
-)]
+#![expect(clippy::expect_used, reason = "test code: the helpers beside the tests panic like them")]
 
 use std::fs;
 use std::path::Path;
@@ -25,10 +22,7 @@ struct Agent {
 fn command(folder: &Path, env: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_scripted-acp"));
     command.env_clear().env("PATH", CLEAN_PATH).env("HOME", folder);
-    command
-        .env("SCRIPTED_LOG", folder.join("prompts.log"))
-        .envs(env.iter().copied())
-        .current_dir(folder);
+    command.env("SCRIPTED_LOG", folder.join("prompts.log")).envs(env.iter().copied()).current_dir(folder);
     command
 }
 
@@ -39,28 +33,14 @@ impl Agent {
         let hello = peer.request("initialize", json!({"protocolVersion": 1}), GENEROUS);
         assert_eq!(hello["result"]["protocolVersion"], 1);
         assert_eq!(hello["result"]["agentCapabilities"]["loadSession"], true);
-        let new = peer.request(
-            "session/new",
-            json!({"cwd": folder.path(), "mcpServers": []}),
-            GENEROUS,
-        );
-        let session = new["result"]["sessionId"]
-            .as_str()
-            .expect("a session id")
-            .to_owned();
-        Self {
-            peer,
-            session,
-            folder,
-        }
+        let new = peer.request("session/new", json!({"cwd": folder.path(), "mcpServers": []}), GENEROUS);
+        let session = new["result"]["sessionId"].as_str().expect("a session id").to_owned();
+        Self { peer, session, folder }
     }
 
     fn prompt(&mut self, script: &str) -> u64 {
         let prompt = json!([{"type": "text", "text": script}]);
-        self.peer.ask(
-            "session/prompt",
-            json!({"sessionId": self.session, "prompt": prompt}),
-        )
+        self.peer.ask("session/prompt", json!({"sessionId": self.session, "prompt": prompt}))
     }
 
     /// Plays a script to its end: the updates before the answer, and the answer.
@@ -117,10 +97,8 @@ fn text_verbs_say_exactly_their_text() {
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{script}");
         assert!(text(&lines) == expected, "{script}: another text");
         let chunks = updates(&lines);
-        let ids: std::collections::BTreeSet<_> = chunks
-            .iter()
-            .map(|update| update["messageId"].as_str().unwrap_or("none"))
-            .collect();
+        let ids: std::collections::BTreeSet<_> =
+            chunks.iter().map(|update| update["messageId"].as_str().unwrap_or("none")).collect();
         assert_eq!(ids.len(), 1, "{script}: {ids:?}");
         assert_eq!(!ids.contains("none"), one_message, "{script}");
     }
@@ -131,9 +109,7 @@ fn a_gate_opens_before_or_after_the_agent_gets_there() {
     let mut agent = Agent::start(&[]);
     let gate = agent.folder.path().join("gate");
     let id = agent.prompt(&format!("SAY before ;; GATE {} ;; SAY after", gate.display()));
-    agent.peer.wait_for(GENEROUS, "the first word", |message| {
-        message["method"] == "session/update"
-    });
+    agent.peer.wait_for(GENEROUS, "the first word", |message| message["method"] == "session/update");
     wait_until(GENEROUS, "the agent to stand at the gate", || gate.exists());
     agents::open_gate(&gate);
     assert_eq!(text(&agent.rest(id).0), "after");
@@ -150,28 +126,17 @@ fn a_gate_opens_before_or_after_the_agent_gets_there() {
 fn permission_is_asked_and_the_answer_said() {
     let mut agent = Agent::start(&[]);
     for (outcome, expected) in [
-        (
-            json!({"outcome": "selected", "optionId": "allow_always"}),
-            "allowed:allow_always",
-        ),
-        (
-            json!({"outcome": "selected", "optionId": "reject_once"}),
-            "denied",
-        ),
+        (json!({"outcome": "selected", "optionId": "allow_always"}), "allowed:allow_always"),
+        (json!({"outcome": "selected", "optionId": "reject_once"}), "denied"),
         (json!({"outcome": "cancelled"}), "denied"),
     ] {
         let id = agent.prompt("ASK may I");
-        let question = agent.peer.wait_for(GENEROUS, "the question", |message| {
-            message["method"] == "session/request_permission"
-        });
-        assert_eq!(question["params"]["toolCall"]["title"], "may I");
-        assert_eq!(
-            question["params"]["options"].as_array().expect("options").len(),
-            4
-        );
-        agent
+        let question = agent
             .peer
-            .send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": {"outcome": outcome}}));
+            .wait_for(GENEROUS, "the question", |message| message["method"] == "session/request_permission");
+        assert_eq!(question["params"]["toolCall"]["title"], "may I");
+        assert_eq!(question["params"]["options"].as_array().expect("options").len(), 4);
+        agent.peer.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": {"outcome": outcome}}));
         assert_eq!(text(&agent.rest(id).0), expected);
     }
 }
@@ -186,9 +151,7 @@ fn cancel_ends_a_turn_that_waits() {
         format!("SAY x ;; GATE {}", gate.display()),
     ] {
         let id = agent.prompt(&script);
-        agent.peer.wait_for(GENEROUS, "the first word", |message| {
-            message["method"] == "session/update"
-        });
+        agent.peer.wait_for(GENEROUS, "the first word", |message| message["method"] == "session/update");
         agent.cancel();
         assert_eq!(agent.rest(id).1["result"]["stopReason"], "cancelled", "{script}");
     }
@@ -219,10 +182,7 @@ fn a_second_process_replays_the_conversation() {
         ]
     );
     let params = json!({"sessionId": "../../etc/passwd", "cwd": agent.folder.path(), "mcpServers": []});
-    assert_eq!(
-        second.request("session/load", params, GENEROUS)["error"]["code"],
-        -32002
-    );
+    assert_eq!(second.request("session/load", params, GENEROUS)["error"]["code"], -32002);
 }
 
 #[test]
@@ -237,10 +197,7 @@ fn odd_output_is_as_odd_as_asked_for() {
     assert_eq!(updates(&lines).last().expect("an update")["status"], "completed");
 
     let (_, answer) = agent.play("ERROR -32000 please sign in");
-    assert_eq!(
-        answer["error"],
-        json!({"code": -32000, "message": "please sign in"})
-    );
+    assert_eq!(answer["error"], json!({"code": -32000, "message": "please sign in"}));
     let (_, _) = agent.play("LATE");
     let late = agent.peer.next(GENEROUS).expect("an update after the answer");
     assert_eq!(text(&[late]), "late");
@@ -252,10 +209,7 @@ fn commands_run_in_the_agents_environment() {
     let (lines, _) = agent.play("RUN echo $CANARY; echo oops >&2; exit 3");
     let last = updates(&lines).pop().expect("an update");
     assert_eq!(last["content"][0]["content"]["text"], "sings\noops\n");
-    assert_eq!(
-        (&last["status"], &last["rawOutput"]["exitCode"]),
-        (&json!("failed"), &json!(3))
-    );
+    assert_eq!((&last["status"], &last["rawOutput"]["exitCode"]), (&json!("failed"), &json!(3)));
 }
 
 #[test]
@@ -269,10 +223,7 @@ fn every_prompt_is_logged_even_if_it_is_never_answered() {
     });
     let text = fs::read_to_string(&log).expect("the log");
     let second: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
-    assert_eq!(
-        second,
-        json!({"pid": agent.peer.pid(), "session": agent.session, "prompt": "NEVER"})
-    );
+    assert_eq!(second, json!({"pid": agent.peer.pid(), "session": agent.session, "prompt": "NEVER"}));
     let (_, answer) = agent.play("SAY while the first is open");
     assert_eq!(answer["error"]["code"], -32600);
 }
@@ -294,17 +245,10 @@ fn it_dies_and_survives_as_told() {
 
     let mut agent = Agent::start(&[]);
     let gate = agent.folder.path().join("gate");
-    let id = agent.prompt(&format!(
-        "IGNORE_TERM ;; IGNORE_EOF ;; SAY ready ;; GATE {} ;; SAY alive",
-        gate.display()
-    ));
-    agent
-        .peer
-        .wait_for(GENEROUS, "ready", |message| message["method"] == "session/update");
-    let pid = i32::try_from(agent.peer.pid())
-        .ok()
-        .and_then(rustix::process::Pid::from_raw)
-        .expect("a pid");
+    let id = agent
+        .prompt(&format!("IGNORE_TERM ;; IGNORE_EOF ;; SAY ready ;; GATE {} ;; SAY alive", gate.display()));
+    agent.peer.wait_for(GENEROUS, "ready", |message| message["method"] == "session/update");
+    let pid = i32::try_from(agent.peer.pid()).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signal");
     agent.peer.close_input();
     agents::open_gate(&gate);
@@ -323,21 +267,14 @@ fn a_spawned_process_outlives_the_agent_and_is_seen() {
     let containment = Containment::enter();
     let mut agent = Agent::start(&[]);
     let fifo = agent.folder.path().join("end");
-    rustix::fs::mkfifoat(
-        rustix::fs::CWD,
-        &fifo,
-        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
-    )
-    .expect("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+        .expect("fifo");
     let (lines, _) = agent.play(&format!("SPAWN_HOLD read line < {}", fifo.display()));
     let said = text(&lines);
     let pid: i32 = said.trim_start_matches("spawned:").trim().parse().expect("a pid");
     agent.peer.close_input();
     assert_eq!(agent.peer.wait(GENEROUS).code(), Some(0));
-    assert!(
-        containment.leftovers().iter().any(|proc| proc.pid == pid),
-        "the spawned process lives"
-    );
+    assert!(containment.leftovers().iter().any(|proc| proc.pid == pid), "the spawned process lives");
     assert_eq!(agent.peer.next(Duration::from_millis(1)), None);
     fs::write(&fifo, "\n").expect("end it");
     containment.assert_empty(GENEROUS);

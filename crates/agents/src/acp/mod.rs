@@ -50,6 +50,7 @@ impl AcpAdapter {
     pub fn new() -> Self {
         Self {
             capabilities: Capabilities {
+                tools_outlive_turns: false,
                 steer: false,
                 resume: true,
                 confirms_answers: false,
@@ -198,11 +199,13 @@ impl AcpAdapter {
         connection.load = result.pointer("/agentCapabilities/loadSession") == Some(&Value::Bool(true));
         connection.resume = offered("/agentCapabilities/sessionCapabilities/resume");
         connection.directories = offered("/agentCapabilities/sessionCapabilities/additionalDirectories");
+        let resumable = Some(connection.load || connection.resume);
         let text =
             |pointer: &str| result.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         out.say_all(AgentEvent::Ready(AgentInfo {
             name: text("/agentInfo/name"),
             version: text("/agentInfo/version"),
+            resumable,
         }));
     }
 

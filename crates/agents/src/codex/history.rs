@@ -1,7 +1,7 @@
 //! The thread's own history, asked where the live stream cannot tell: after a connection was lost, when a thread is
 //! taken up in another process, and when a turn ended without its input.
 
-use super::state::{Asked, HISTORY_PAGE, Lookup, MAX_HISTORY_PAGES, Named, Running, Seen};
+use super::state::{Asked, Look, Lookup, MAX_HISTORY_PAGES, Named, Phase, Running, Seen};
 use super::{CodexAdapter, errors, items, warn};
 use crate::adapter::Translated;
 use crate::rpc::RpcError;
@@ -12,21 +12,15 @@ use serde_json::{Value, json};
 
 impl CodexAdapter {
     /// Asks for a page of turns, the newest first.
-    pub(super) fn ask_history(
-        &mut self,
-        at: usize,
-        why: Lookup,
-        page: u32,
-        cursor: Option<&Value>,
-        out: &mut Translated,
-    ) {
+    pub(super) fn ask_history(&mut self, at: usize, look: Look, out: &mut Translated) {
         let slot = self.sessions.slot(at);
         let Some(thread) = &slot.state.thread else { return };
-        let mut params = json!({ "threadId": thread, "sortDirection": "desc", "itemsView": "full", "limit": HISTORY_PAGE });
-        if let Some(cursor) = cursor {
+        let mut params =
+            json!({ "threadId": thread, "sortDirection": "desc", "itemsView": "full", "limit": look.limit });
+        if let Some(cursor) = &look.cursor {
             params["cursor"] = cursor.clone();
         }
-        let asked = Asked::History { session: slot.session.clone(), why, page };
+        let asked = Asked::History { session: slot.session.clone(), look };
         let frame = self.ask(asked, "thread/turns/list", params);
         out.send(&frame);
     }
@@ -34,43 +28,45 @@ impl CodexAdapter {
     pub(super) fn history(
         &mut self,
         at: usize,
-        why: Lookup,
-        page: u32,
+        look: &Look,
         result: Result<Value, RpcError>,
         out: &mut Translated,
     ) {
-        let session = self.sessions.slot(at).session.clone();
-        let page = match result {
-            Ok(result) => Page::read(&result, page),
+        let (page, why_not) = match result {
+            Ok(result) => (Page::read(&result), None),
             // No message, so no turn: that is all of its history.
             Err(error) if errors::classify(&error) == errors::Refused::NotMaterialized => {
-                Page { turns: Vec::new(), next: None, number: page, readable: true }
+                (Page { turns: Vec::new(), next: None, readable: true }, None)
             }
-            Err(error) => {
-                let message = format!("the thread's history could not be read: {}", error.message);
-                warn(out, &session, message, Some(error.body));
-                Page { turns: Vec::new(), next: None, number: page, readable: false }
-            }
+            Err(error) => (Page::unreadable(), Some(error)),
         };
-        match why {
-            Lookup::Opening => self.opening_page(at, &page, out),
-            Lookup::Reattach => self.missed_page(at, &page, out),
-            Lookup::Settle => {
-                self.settle_input(at, &page, out);
-                if !page.readable {
-                    // Its turn is over and nothing more will be told: it stays in doubt, and the next one may come.
-                    self.sessions.change(at).input = None;
-                }
+        if !page.readable {
+            if let Some(smaller) = look.smaller() {
+                self.ask_history(at, smaller, out);
+                return;
             }
+            let session = self.sessions.slot(at).session.clone();
+            let (message, provider) = match why_not {
+                Some(error) => {
+                    (format!("the thread's history could not be read: {}", error.message), Some(error.body))
+                }
+                None => ("the thread's history has an unknown form".to_owned(), None),
+            };
+            warn(out, &session, message, provider);
+        }
+        match look.why {
+            Lookup::Opening => self.opening_page(at, look, &page, out),
+            Lookup::Reattach => self.missed_page(at, &page, out),
+            Lookup::Settle => self.settle_input(at, &page, out),
         }
     }
 
     /// Settles doubtful inputs; the thread is opened when nothing is left to ask.
-    fn opening_page(&mut self, at: usize, page: &Page, out: &mut Translated) {
+    fn opening_page(&mut self, at: usize, look: &Look, page: &Page, out: &mut Translated) {
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);
         let Some(opening) = &mut thread.opening else { return };
-        if page.number == 0 {
+        if look.page == 0 {
             let ended = page.turns.iter().find(|turn| !turn.running);
             thread.seen = match ended {
                 Some(turn) => Seen::UpTo(turn.id.clone()),
@@ -97,8 +93,8 @@ impl CodexAdapter {
         });
         if !opening.doubtful.is_empty() {
             match &page.next {
-                Some(cursor) if page.number + 1 < MAX_HISTORY_PAGES => {
-                    self.ask_history(at, Lookup::Opening, page.number + 1, Some(cursor), out);
+                Some(cursor) if look.page + 1 < MAX_HISTORY_PAGES => {
+                    self.ask_history(at, look.next(cursor.clone()), out);
                     return;
                 }
                 None if page.readable => {
@@ -107,9 +103,9 @@ impl CodexAdapter {
                     }
                 }
                 _ => {
-                    let message =
-                        "the history is too long or unreadable; what was in doubt stays in doubt".to_owned();
-                    warn(out, &session, message, None);
+                    for submission in std::mem::take(&mut opening.doubtful) {
+                        out.say(&session, AgentEvent::InputUnknown { submission });
+                    }
                 }
             }
         }
@@ -142,6 +138,11 @@ impl CodexAdapter {
             self.missed_turn(at, turn, out);
         }
         self.settle_input(at, page, out);
+        let slot = self.sessions.slot(at);
+        // Not where the server closed it in the meantime: then it is being asked for again.
+        if slot.state.phase == Phase::Open && slot.state.detached.is_none() {
+            self.say_reattached(at, out);
+        }
         // A stop that was asked for while there was no connection, or whose answer was lost with it.
         let state = &self.sessions.slot(at).state;
         if let (Some(interrupt), Some(running)) = (&state.interrupt, &state.running) {
@@ -192,13 +193,9 @@ impl CodexAdapter {
         let session = self.sessions.slot(at).session.clone();
         let state = &self.sessions.slot(at).state;
         // Still in flight on this connection: its own answer and user message tell.
-        let in_flight = |submission: &SubmissionId| {
-            self.connection
-                .asked
-                .values()
-                .any(|asked| matches!(asked, Asked::StartTurn { submission: of, .. } if of == submission))
+        let Some(input) = state.input.clone().filter(|input| !self.in_flight(&input.submission)) else {
+            return;
         };
-        let Some(input) = state.input.clone().filter(|input| !in_flight(&input.submission)) else { return };
         if let Some(turn) = page.turns.iter().find(|turn| turn.has_input(&input.submission)) {
             let thread = self.sessions.change(at);
             thread.input = None;
@@ -213,15 +210,31 @@ impl CodexAdapter {
             return;
         }
         let busy = page.turns.iter().any(|turn| turn.running) || state.running.is_some();
-        if busy || !page.readable {
-            // Asked again when the turn ends.
+        let thread = self.sessions.change(at);
+        if busy && page.readable {
+            if let Some(input) = &mut thread.input {
+                // Asked again when that turn ends, whichever it is.
+                input.lost = true;
+            }
             return;
         }
-        let thread = self.sessions.change(at);
+        thread.input = None;
+        let submission = input.submission;
         if page.reaches(input.after.as_ref()) {
-            thread.input = None;
-            out.say(&session, AgentEvent::InputAbsent { submission: input.submission });
+            out.say(&session, AgentEvent::InputAbsent { submission });
+        } else {
+            // Kept, it would hold every later message back.
+            thread.given_up = Some(submission.clone());
+            out.say(&session, AgentEvent::InputUnknown { submission });
         }
+    }
+
+    /// Whether the request that carries the input is unanswered on this connection.
+    pub(super) fn in_flight(&self, submission: &SubmissionId) -> bool {
+        self.connection
+            .asked
+            .values()
+            .any(|asked| matches!(asked, Asked::StartTurn { submission: of, .. } if of == submission))
     }
 }
 
@@ -237,7 +250,6 @@ struct Page {
     turns: Vec<PageTurn>,
     /// Where the next page begins; None: this is the last one.
     next: Option<Value>,
-    number: u32,
     readable: bool,
 }
 
@@ -249,13 +261,16 @@ struct PageTurn {
 }
 
 impl Page {
-    fn read(result: &Value, number: u32) -> Self {
+    const fn unreadable() -> Self {
+        Self { turns: Vec::new(), next: None, readable: false }
+    }
+
+    fn read(result: &Value) -> Self {
         let turns = result.get("data").and_then(Value::as_array);
         Self {
             readable: turns.is_some(),
             turns: turns.map_or(&[][..], Vec::as_slice).iter().filter_map(PageTurn::read).collect(),
             next: result.get("nextCursor").filter(|cursor| !cursor.is_null()).cloned(),
-            number,
         }
     }
 

@@ -3,6 +3,9 @@
 //! Rules that come from how the server behaves (measured with codex-cli 0.171.0):
 //! * one process has many threads and outlives connections: a lost connection is made again, the threads are taken up
 //!   again, and the history tells what was missed;
+//! * a thread that was taken up again is said to be open once more, because messages may have waited for that; one that
+//!   the server has unloaded or lost is asked for once more, then refused;
+//! * what the history cannot tell, also in a small page, is said to be unknown: nothing waits for ever;
 //! * an acknowledged `turn/start` proves nothing: an input is taken when its user message comes with our client id;
 //! * `turn/interrupt` before `turn/started` fails and the turn runs on: the wish is kept until the turn has started;
 //! * items complete after their turn, or never; approvals come again on a new connection under another id;
@@ -48,6 +51,7 @@ impl CodexAdapter {
     pub fn new() -> Self {
         Self {
             capabilities: Capabilities {
+                tools_outlive_turns: true,
                 steer: false,
                 resume: true,
                 confirms_answers: true,
@@ -155,7 +159,7 @@ impl CodexAdapter {
             Asked::Open { .. } => self.opened(at, result, out),
             Asked::Reattach { .. } => self.reattached(at, result, out),
             Asked::Status { .. } => self.status_told(at, &result, out),
-            Asked::History { why, page, .. } => self.history(at, why, page, result, out),
+            Asked::History { look, .. } => self.history(at, &look, result, out),
             Asked::StartTurn { submission, into, .. } => {
                 self.start_answered(at, submission, into.as_ref(), result, out);
             }
@@ -169,7 +173,7 @@ impl CodexAdapter {
                 self.change_connection().handshake = Handshake::Done;
                 let version =
                     result.get("userAgent").and_then(Value::as_str).and_then(version).unwrap_or_default();
-                AgentInfo { name: "codex".to_owned(), version: version.to_owned() }
+                AgentInfo { name: "codex".to_owned(), version: version.to_owned(), resumable: Some(true) }
             }
             Err(error) => {
                 let failure = errors::refusal_failure(&error);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Saved states of another version are dropped.
-pub(super) const STATE_VERSION: u32 = 1;
+pub(super) const STATE_VERSION: u32 = 2;
 
 /// Approvals of one thread that are open at once. One more is declined, with a notice: the state must stay small.
 pub(super) const MAX_OPEN_REQUESTS: usize = 32;
@@ -21,6 +21,9 @@ pub(super) const MAX_INTERRUPT_TRIES: u32 = 20;
 pub(super) const MAX_REATTACH_TRIES: u32 = 20;
 /// Turns that are asked for at once: whole turns may be large.
 pub(super) const HISTORY_PAGE: u32 = 10;
+/// Turns that are asked for at once where a page could not be read: what was too long may then fit. Where it still
+/// cannot be read, the question stays without an answer.
+pub(super) const SMALL_HISTORY_PAGE: u32 = 2;
 /// Pages that are read for one question. What is not found in them is not proven absent.
 pub(super) const MAX_HISTORY_PAGES: u32 = 100;
 
@@ -49,6 +52,33 @@ pub(super) enum Lookup {
     Settle,
 }
 
+/// A page of the history that is asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Look {
+    pub(super) why: Lookup,
+    /// From 0.
+    pub(super) page: u32,
+    /// Turns in it.
+    pub(super) limit: u32,
+    /// Where it begins; None: at the newest turn.
+    pub(super) cursor: Option<Value>,
+}
+
+impl Look {
+    pub(super) const fn first(why: Lookup) -> Self {
+        Self { why, page: 0, limit: HISTORY_PAGE, cursor: None }
+    }
+
+    pub(super) fn next(&self, cursor: Value) -> Self {
+        Self { page: self.page + 1, cursor: Some(cursor), ..self.clone() }
+    }
+
+    /// The same page with fewer turns; None: it was a small one already.
+    pub(super) fn smaller(&self) -> Option<Self> {
+        (self.limit > SMALL_HISTORY_PAGE).then(|| Self { limit: SMALL_HISTORY_PAGE, ..self.clone() })
+    }
+}
+
 /// What an unanswered request of ours is for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Asked {
@@ -68,8 +98,7 @@ pub(super) enum Asked {
     /// `thread/turns/list`.
     History {
         session: SessionId,
-        why: Lookup,
-        page: u32,
+        look: Look,
     },
     StartTurn {
         session: SessionId,
@@ -132,7 +161,8 @@ pub(super) struct Input {
     pub(super) submission: SubmissionId,
     /// The turn that the answer named.
     pub(super) turn: Option<ProviderTurn>,
-    /// The connection was lost before it was taken: only the history can tell.
+    /// Nothing that comes live can tell any more, only the history: the connection was lost before it was taken, or the
+    /// turn that the answer named ended without it.
     pub(super) lost: bool,
     /// The newest ended turn when it was given: whatever it became is newer.
     pub(super) after: Option<ProviderTurn>,
@@ -186,13 +216,17 @@ pub(super) struct OpenRequest {
     pub(super) answer: Option<Value>,
 }
 
-/// A thread that lives in the server and could not be taken up again on this connection: a thread without any message
-/// cannot be resumed (measured), and neither can one whose first message is just being taken.
+/// A thread that is not taken up on this connection. It may live in the server all the same: a thread without any
+/// message cannot be resumed (measured), and neither can one whose first message is just being taken.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Detached {
     pub(super) tries: u32,
     /// It was seen doing nothing, and no word of it came since.
     pub(super) idle: bool,
+    /// The server said that it is not loaded: it is asked for once more, and a refusal is the last word.
+    pub(super) gone: bool,
+    /// A word of it came while it was asked for: the answer may be older than the word.
+    pub(super) word: bool,
 }
 
 /// How much of a thread's history the journal has.
@@ -232,6 +266,8 @@ pub(super) struct Thread {
     pub(super) seen: Seen,
     pub(super) detached: Option<Detached>,
     pub(super) last_taken: Option<SubmissionId>,
+    /// The input that was given up on, because the history could not tell. Its user message may still come.
+    pub(super) given_up: Option<SubmissionId>,
     pub(super) interrupt: Option<Interrupt>,
     pub(super) failure: Option<TurnFailure>,
     /// By the key that the session knows.

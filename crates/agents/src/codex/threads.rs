@@ -1,10 +1,10 @@
 //! Threads: made, taken up again in a new process, taken up again on a new connection.
 
-use super::state::{Asked, Handshake, Lookup, MAX_REATTACH_TRIES, Opening, Phase, Seen, Thread};
+use super::errors::Refused;
+use super::state::{Asked, Handshake, Input, Look, Lookup, MAX_REATTACH_TRIES, Opening, Phase, Seen, Thread};
 use super::{CodexAdapter, errors, warn};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc::RpcError;
-use mainstay_core::agent::NoticeLevel;
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::{AgentEvent, SessionOptions, SubmissionId, ThreadId};
 use serde_json::{Value, json};
@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 const DEFAULT_APPROVAL: &str = "on-request";
 /// What commands may touch, where the session says nothing.
 const DEFAULT_SANDBOX: &str = "workspace-write";
+/// The status of a thread that is not in the server's memory.
+pub(super) const NOT_LOADED: &str = "notLoaded";
 
 impl CodexAdapter {
     pub(super) fn open_thread(
@@ -118,7 +120,7 @@ impl CodexAdapter {
         self.took_options(at, &result, "sandbox", "reasoningEffort", out);
         if resumed {
             // Where its history ends, whether a turn runs, and what became of doubtful inputs.
-            self.ask_history(at, Lookup::Opening, 0, None, out);
+            self.ask_history(at, Look::first(Lookup::Opening), out);
         } else {
             self.open_for_use(at, false, out);
         }
@@ -148,33 +150,89 @@ impl CodexAdapter {
     pub(super) fn reattached(&mut self, at: usize, result: Result<Value, RpcError>, out: &mut Translated) {
         let Err(error) = result else {
             self.sessions.change(at).detached = None;
-            self.ask_history(at, Lookup::Reattach, 0, None, out);
+            self.ask_history(at, Look::first(Lookup::Reattach), out);
             return;
         };
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);
         let detached = thread.detached.get_or_insert_default();
         detached.tries += 1;
-        let (tries, idle) = (detached.tries, detached.idle);
-        let no_message = errors::classify(&error) == errors::Refused::NoRollout;
+        let word = std::mem::take(&mut detached.word);
+        let (tries, idle, gone) = (detached.tries, detached.idle, detached.gone);
+        let refused = errors::classify(&error);
+        if gone || refused == Refused::ActiveWriter {
+            // Another writer has it only where this server has it no more.
+            self.thread_lost(at, &error, out);
+            return;
+        }
+        let no_message = refused == Refused::NoRollout;
         if thread.input.as_ref().is_some_and(|input| input.lost) {
-            if no_message && idle {
-                // It did nothing, and after that it still had no message: the input never came.
-                if let Some(input) = thread.input.take() {
-                    out.say(&session, AgentEvent::InputAbsent { submission: input.submission });
-                }
-                return;
-            }
-            if tries < MAX_REATTACH_TRIES {
+            if !(no_message && idle) && tries < MAX_REATTACH_TRIES {
                 self.ask_status(at, out);
                 return;
             }
+            if let Some(Input { submission, .. }) = thread.input.take() {
+                out.say(
+                    &session,
+                    if no_message && idle {
+                        // It did nothing, and after that it still had no message: the input never came.
+                        AgentEvent::InputAbsent { submission }
+                    } else {
+                        thread.given_up = Some(submission.clone());
+                        AgentEvent::InputUnknown { submission }
+                    },
+                );
+            }
+        } else if word && tries < MAX_REATTACH_TRIES {
+            self.reattach(at, out);
+            return;
         }
-        // A thread without a message has nothing to be taken up; it can be written to as it is.
-        if !no_message || tries == MAX_REATTACH_TRIES {
+        if !no_message || tries >= MAX_REATTACH_TRIES {
             let message = format!("the thread could not be taken up again: {}", error.message);
             warn(out, &session, message, Some(error.body));
         }
+        if no_message {
+            // A thread without a message has nothing to be taken up; it can be written to as it is.
+            self.say_reattached(at, out);
+        } else if tries < MAX_REATTACH_TRIES {
+            self.ask_status(at, out);
+        }
+    }
+
+    /// The thread may be written to again: what waited for a connection goes on.
+    pub(super) fn say_reattached(&self, at: usize, out: &mut Translated) {
+        let slot = self.sessions.slot(at);
+        if let Some(thread) = slot.state.thread.clone() {
+            out.say(&slot.session, AgentEvent::ThreadOpened { thread, resumed: true });
+        }
+    }
+
+    /// The server has the thread no more and does not take it up again.
+    fn thread_lost(&mut self, at: usize, error: &RpcError, out: &mut Translated) {
+        let session = self.sessions.slot(at).session.clone();
+        let in_flight = self
+            .sessions
+            .slot(at)
+            .state
+            .input
+            .as_ref()
+            .is_some_and(|input| self.in_flight(&input.submission));
+        let thread = self.sessions.change(at);
+        thread.phase = Phase::Closed;
+        thread.detached = None;
+        // One that is in flight has an answer to come.
+        if let Some(Input { submission, .. }) = thread.input.take_if(|_| !in_flight) {
+            out.say(
+                &session,
+                // Without a message, and nothing that could still write one: the input never came.
+                if errors::classify(error) == Refused::NoRollout {
+                    AgentEvent::InputAbsent { submission }
+                } else {
+                    AgentEvent::InputUnknown { submission }
+                },
+            );
+        }
+        out.say(&session, AgentEvent::ThreadRefused { failure: errors::refusal_failure(error) });
     }
 
     fn ask_status(&mut self, at: usize, out: &mut Translated) {
@@ -185,42 +243,41 @@ impl CodexAdapter {
         out.send(&frame);
     }
 
+    /// What a thread does that could not be taken up again.
     pub(super) fn status_told(&mut self, at: usize, result: &Result<Value, RpcError>, out: &mut Translated) {
         let status = result.as_ref().ok().and_then(|result| result.pointer("/thread/status/type")?.as_str());
+        let thread = self.sessions.change(at);
+        let in_doubt = thread.input.as_ref().is_some_and(|input| input.lost);
+        let Some(detached) = &mut thread.detached else { return };
         match status {
-            Some(status @ ("idle" | "active")) => {
-                if let Some(detached) = &mut self.sessions.change(at).detached {
-                    detached.idle = status == "idle";
-                }
-                self.reattach(at, out);
-            }
-            _ => {
-                let session = self.sessions.slot(at).session.clone();
-                let failure = Failure::new(FailureCode::ThreadMissing, "the agent has the thread no more");
-                let thread = self.sessions.change(at);
-                thread.phase = Phase::Closed;
-                let untaken = thread.input.take();
-                let (level, message) = (NoticeLevel::Error, failure.message.clone());
-                out.say(&session, AgentEvent::Notice { level, message, provider: None });
-                if let Some(input) = untaken {
-                    out.say(&session, AgentEvent::InputRejected { submission: input.submission, failure });
-                }
-            }
+            None | Some(NOT_LOADED) => detached.gone = true,
+            // After an error it does nothing, and goes on with the next message (measured).
+            Some(status) => detached.idle = matches!(status, "idle" | "systemError") && !detached.word,
+        }
+        let again = in_doubt || detached.gone || detached.word;
+        detached.word = false;
+        if again {
+            self.reattach(at, out);
         }
     }
 
-    /// A word of a thread's status comes also to a connection that has not taken it up: the moment to try again.
-    pub(super) fn status_changed(&mut self, at: usize, out: &mut Translated) {
+    /// A word of a thread's status comes also to a connection that has not taken it up: the moment to try again. A
+    /// closed thread is taken up again, because the session was told that it is open.
+    pub(super) fn status_changed(&mut self, at: usize, closed: bool, out: &mut Translated) {
         let slot = self.sessions.slot(at);
-        let tries = slot.state.detached.as_ref().map(|detached| detached.tries);
-        if !self.ready() || tries.is_none_or(|tries| tries >= MAX_REATTACH_TRIES) {
+        let due = match &slot.state.detached {
+            None => closed,
+            Some(detached) => closed || detached.tries < MAX_REATTACH_TRIES,
+        };
+        if !due || !self.ready() || slot.state.phase != Phase::Open {
             return;
         }
         let asking = |asked: &Asked| matches!(asked, Asked::Reattach { session } | Asked::Status { session } if *session == slot.session);
         let already = self.connection.asked.values().any(asking);
-        if let Some(detached) = &mut self.sessions.change(at).detached {
-            detached.idle = false;
-        }
+        let detached = self.sessions.change(at).detached.get_or_insert_default();
+        detached.idle = false;
+        detached.gone = closed;
+        detached.word = already;
         if !already {
             self.reattach(at, out);
         }

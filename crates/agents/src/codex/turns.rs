@@ -1,7 +1,7 @@
 //! Turns: started, interrupted, ended, and what streams in between.
 
 use super::state::{
-    Asked, Input, Interrupt, Lookup, MAX_INTERRUPT_TRIES, Named, Phase, Running, TurnFailure,
+    Asked, Input, Interrupt, Look, Lookup, MAX_INTERRUPT_TRIES, Named, Phase, Running, TurnFailure,
 };
 use super::{CodexAdapter, errors, items, threads, warn};
 use crate::adapter::{CannotTell, Translated};
@@ -133,7 +133,12 @@ impl CodexAdapter {
                 let fields = ItemFields { content, ..ItemFields::default() };
                 out.say(&session, AgentEvent::ItemUpdated { key: ItemKey::from(text("itemId")), fields });
             }
-            "thread/status/changed" => self.status_changed(at, out),
+            "thread/status/changed" => {
+                let closed =
+                    params.pointer("/status/type").and_then(Value::as_str) == Some(threads::NOT_LOADED);
+                self.status_changed(at, closed, out);
+            }
+            "thread/closed" => self.status_changed(at, true, out),
             "serverRequest/resolved" => self.request_resolved(at, &params, out),
             "error" => self.error(at, &params, out),
             "warning" => {
@@ -192,6 +197,11 @@ impl CodexAdapter {
             let Some(input) = thread.input.take() else { return };
             thread.last_taken = Some(input.submission.clone());
             out.say(&session, AgentEvent::InputTaken { submission: input.submission, proof });
+        } else if is(state.given_up.as_ref()) {
+            let thread = self.sessions.change(at);
+            let Some(submission) = thread.given_up.take() else { return };
+            thread.last_taken = Some(submission.clone());
+            out.say(&session, AgentEvent::InputTaken { submission, proof });
         } else if !is(state.last_taken.as_ref())
             && let Some(event) = items::foreign_user_message(turn, item)
         {
@@ -360,7 +370,7 @@ impl CodexAdapter {
             // Stopped before it was taken, and lost with it: only a person may want it sent again.
             self.sessions.change(at).input = None;
         } else if never_seen && self.ready() {
-            self.ask_history(at, Lookup::Settle, 0, None, out);
+            self.ask_history(at, Look::first(Lookup::Settle), out);
         }
     }
 
@@ -392,9 +402,11 @@ impl CodexAdapter {
             let thread = self.sessions.change(at);
             thread.interrupt = Some(Interrupt { turn, tries: 0, due: false });
             let lost = thread.input.as_ref().is_some_and(|input| input.lost);
-            if lost && self.ready() {
+            // A thread that is not taken up is being asked for already.
+            let attached = thread.detached.is_none();
+            if lost && attached && self.ready() {
                 // What became of it could not be told before; a person is waiting now.
-                self.ask_history(at, Lookup::Reattach, 0, None, out);
+                self.ask_history(at, Look::first(Lookup::Reattach), out);
             }
         }
         Ok(())

@@ -18,7 +18,8 @@ fn connected(capabilities: &Value) -> Harness {
     let id = harness.sent_id("initialize");
     let answer = json!({ "jsonrpc": "2.0", "id": id, "result": {
         "protocolVersion": 1, "agentInfo": { "name": "a", "version": "1" }, "agentCapabilities": capabilities } });
-    assert_eq!(harness.message(&answer), ["all: Ready a 1"]);
+    let said = harness.message(&answer);
+    assert!(said.len() == 1 && said[0].starts_with("all: Ready a 1"), "{said:?}");
     harness
 }
 
@@ -96,6 +97,24 @@ fn the_handshake_offers_no_files_and_no_terminal() {
         frame["params"]["clientCapabilities"],
         json!({ "fs": { "readTextFile": false, "writeTextFile": false }, "terminal": false })
     );
+}
+
+#[test]
+fn an_agent_says_whether_it_can_take_a_conversation_up_again() {
+    for (capabilities, resumable) in [
+        (resuming(), "resumable"),
+        (json!({ "loadSession": true }), "resumable"),
+        (json!({ "loadSession": false, "sessionCapabilities": { "resume": {} } }), "resumable"),
+        (json!({ "loadSession": false, "sessionCapabilities": { "resume": null } }), "not resumable"),
+        (json!({}), "not resumable"),
+    ] {
+        let mut harness = Harness::new(AgentKind::Acp, Life::NewEachStep);
+        harness.connect();
+        let result = json!({ "protocolVersion": 1, "agentInfo": { "name": "a", "version": "1" },
+                             "agentCapabilities": capabilities });
+        let said = answer(&mut harness, "initialize", &result);
+        assert_eq!(said, [format!("all: Ready a 1 {resumable}")], "{capabilities}");
+    }
 }
 
 #[test]

@@ -3,6 +3,8 @@
 #![expect(clippy::expect_used, reason = "helpers of tests: what cannot go on fails the test")]
 
 mod acp_rules;
+mod codex_bench;
+mod codex_reattach;
 mod codex_rules;
 mod demo_agent;
 mod harness;

@@ -63,7 +63,14 @@ fn ways(options: &[PermissionOption]) -> String {
 
 pub(crate) fn event(event: &AgentEvent) -> String {
     match event {
-        AgentEvent::Ready(info) => format!("Ready {} {}", info.name, info.version),
+        AgentEvent::Ready(info) => {
+            let resumable = match info.resumable {
+                Some(true) => " resumable",
+                Some(false) => " not resumable",
+                None => "",
+            };
+            format!("Ready {} {}{resumable}", info.name, info.version)
+        }
         AgentEvent::ThreadOpened { thread, resumed } => {
             format!("ThreadOpened {thread}{}", if *resumed { " resumed" } else { "" })
         }
@@ -73,6 +80,7 @@ pub(crate) fn event(event: &AgentEvent) -> String {
             format!("InputRejected {submission} {}", json(failure))
         }
         AgentEvent::InputAbsent { submission } => format!("InputAbsent {submission}"),
+        AgentEvent::InputUnknown { submission } => format!("InputUnknown {submission}"),
         AgentEvent::TurnStarted { turn, origin, submission } => {
             format!("TurnStarted {turn} {origin:?} {}", optional(submission.as_ref()))
         }

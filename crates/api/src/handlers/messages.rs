@@ -2,7 +2,7 @@
 
 use super::NoQuery;
 use crate::call::{Answer, Call, json};
-use crate::mutation::{self, MakeBody, body_of};
+use crate::mutation::{self, MakeBody};
 use crate::problem::{Code, Problem};
 use crate::views::{Content, Done, QueueView, QueuedView, Submitted};
 use mainstay_core::content::{ContentBlock, Delivery, DeliveryTaken};
@@ -93,7 +93,7 @@ impl Message {
 }
 
 fn submitted(submission: SubmissionId) -> MakeBody {
-    body_of(move |facts| {
+    MakeBody::reply(move |facts| {
         let taken_as = match facts.reply {
             Reply::Accepted { taken_as, .. } => *taken_as,
             // A replay by id does not say again what was done.
@@ -127,5 +127,5 @@ pub(crate) async fn resume_queue(call: Call) -> Answer {
 }
 
 pub(crate) fn done() -> MakeBody {
-    body_of(|facts| Done { cursor: facts.cursor.to_string(), recorded: facts.recorded })
+    MakeBody::reply(|facts| Done { cursor: facts.cursor.to_string(), recorded: facts.recorded })
 }

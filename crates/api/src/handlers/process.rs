@@ -3,7 +3,7 @@
 use super::NoQuery;
 use super::messages::done;
 use crate::call::{Answer, Call};
-use crate::mutation::{self, body_of};
+use crate::mutation::{self, MakeBody};
 use crate::problem::{Code, Problem};
 use mainstay_core::process::CloseOrder;
 use mainstay_core::{Command, Reply, SubmissionId, TurnId};
@@ -61,7 +61,7 @@ pub(crate) async fn interrupt(call: Call) -> Answer {
         )
         .with("capability", "interrupt_scope"));
     }
-    let make = body_of(|facts| {
+    let make = MakeBody::reply(|facts| {
         let (recorded, cursor) = (facts.recorded, facts.cursor.to_string());
         match facts.reply {
             Reply::Interrupted { turn, withdrawn, pending, queue_paused } => InterruptView {
@@ -128,16 +128,23 @@ pub(crate) enum Recovery {
     Probe,
     /// Give the process or the failure up.
     Abandon,
-    /// Begin a new conversation. Not supported yet.
+    /// Begin a new conversation in place of one that cannot be taken up.
     StartFresh,
 }
 
 pub(crate) async fn recover(call: Call) -> Answer {
     call.query::<NoQuery>()?;
     let body: RecoverBody = call.json()?;
-    if body.action != Recovery::Abandon {
-        return Err(Problem::new(Code::Unsupported, "this version recovers by `abandon` only")
+    let command = match body.action {
+        Recovery::Probe => {
+            return Err(Problem::new(
+                Code::Unsupported,
+                "an unverifiable process is looked at again every few seconds by itself; use abandon or start_fresh",
+            )
             .with("capability", "recover"));
-    }
-    mutation::command(&call, Command::Abandon, 200, &done()).await
+        }
+        Recovery::Abandon => Command::Abandon,
+        Recovery::StartFresh => Command::StartFresh,
+    };
+    mutation::command(&call, command, 200, &done()).await
 }

@@ -2,87 +2,62 @@
 
 use super::NoQuery;
 use crate::call::{Answer as HttpAnswer, Call, json};
-use crate::mutation::{self, body_of};
+use crate::mutation::{self, MakeBody};
 use crate::origin;
 use crate::peer::Peer;
 use crate::problem::{Code, Problem};
 use crate::views::{RequestList, RequestView};
 use mainstay_core::content::Answer;
-use mainstay_core::{Command, Reply, RequestId};
+use mainstay_core::session::OpenRequest;
+use mainstay_core::{Command, Cursor, Reply, RequestId};
 use mainstay_host::HostError;
 use mainstay_store::{PageLimit, SessionRow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How far back the opening events of open requests are looked for, in journal places. An open request holds its turn,
-/// so it lies close to the head; one further back is listed without its title and details.
-const LOOK_BACK: u64 = 20_000;
-/// Places per read of that look.
-const LOOK_STEP: u64 = 1_000;
-/// Bytes per read of that look.
-const LOOK_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of one opening event at the most; the journal gives one event whole, whatever its size.
+const OPENING_BYTES: usize = 1;
 /// The longest name of an answering client, in bytes; a longer one is cut.
 const MAX_CLIENT_NAME: usize = 64;
 
 pub(crate) async fn list(call: Call) -> HttpAnswer {
     call.query::<NoQuery>()?;
     let (row, session) = call.app.host.state(call.session()?).await?;
-    let mut requests: Vec<RequestView> = session.requests.iter().map(RequestView::from).collect();
-    if !requests.is_empty() {
-        requests = fill(&call, row, requests).await?;
-    }
+    let requests = fill(&call, row, &session.requests).await?;
     json(200, &RequestList { requests })
 }
 
-/// Puts in what only the opening events say.
-async fn fill(
-    call: &Call,
-    row: SessionRow,
-    mut requests: Vec<RequestView>,
-) -> Result<Vec<RequestView>, HostError> {
+/// Puts in what only the opening events say; the state knows where each stands.
+async fn fill(call: &Call, row: SessionRow, open: &[OpenRequest]) -> Result<Vec<RequestView>, HostError> {
+    let mut requests: Vec<RequestView> = open.iter().map(RequestView::from).collect();
+    let places: Vec<Cursor> = open.iter().map(|open| open.opened).collect();
     call.app
         .host
         .read(move |store| {
-            let mut missing = requests.len();
-            let mut end = row.head;
-            let last = row.head.saturating_sub(LOOK_BACK);
-            while missing > 0 && end > last {
-                let begin = end.saturating_sub(LOOK_STEP);
-                let mut after = begin;
-                while after < end {
-                    let limit = PageLimit {
-                        rows: usize::try_from(LOOK_STEP).unwrap_or(usize::MAX),
-                        bytes: LOOK_BYTES,
-                    };
-                    let page = store.events(row.key, row.epoch, after, limit)?;
-                    let Some(newest) = page.rows.last() else { break };
-                    after = newest.seq;
-                    for event in
-                        page.rows.iter().filter(|event| event.kind == "request.opened" && event.seq <= end)
-                    {
-                        missing -= usize::from(fill_one(&mut requests, &event.body));
-                    }
+            for place in places {
+                let limit = PageLimit { rows: 1, bytes: OPENING_BYTES };
+                let page = store.events(row.key, place.epoch, place.seq - 1, limit)?;
+                for event in &page.rows {
+                    fill_one(&mut requests, &event.body);
                 }
-                end = begin;
             }
             Ok(requests)
         })
         .await
 }
 
-fn fill_one(requests: &mut [RequestView], body: &[u8]) -> bool {
-    let Ok(mut event) = serde_json::from_slice::<Value>(body) else { return false };
+fn fill_one(requests: &mut [RequestView], body: &[u8]) {
+    let Ok(mut event) = serde_json::from_slice::<Value>(body) else { return };
     let Some(open) = requests
         .iter_mut()
         .find(|open| open.title.is_none() && event["request"].as_str() == Some(open.id.as_str()))
     else {
-        return false;
+        return;
     };
     let mut take = |name: &str| event.get_mut(name).map(Value::take);
     (open.kind, open.title, open.item, open.details) =
         (take("kind"), take("title"), take("item"), take("details"));
-    open.title.is_some()
 }
 
 /// An answer: an option, or no.
@@ -151,7 +126,7 @@ pub(crate) async fn answer(call: Call) -> HttpAnswer {
         answer: body.into_answer()?,
         by: client_name(&call),
     };
-    let make = body_of(move |facts| {
+    let make = MakeBody::reply(move |facts| {
         let revision = match facts.reply {
             Reply::Answered { revision, .. } => *revision,
             _ => 0,

@@ -2,7 +2,7 @@
 
 use super::{NoQuery, page_size};
 use crate::call::{Answer, Call, json};
-use crate::mutation::{self, body_of};
+use crate::mutation::{self, MakeBody};
 use crate::origin;
 use crate::problem::{Code, Problem};
 use crate::views::{Content, OptionsBody, OptionsPatch, SessionList, SessionView, present};
@@ -90,12 +90,11 @@ pub(crate) async fn create(call: Call) -> Answer {
         account_home: body.account_home,
         prompt: body.prompt.map(|content| (submission, content.into_blocks())),
     };
-    let now = call.app.host.now();
-    let make = body_of(move |facts| SessionView::of_session(facts.session, now));
+    let make = MakeBody::Session { updated_at: call.app.host.now() };
     let operation = mutation::operation(&call, 201, &make)?;
     let host = call.app.host.clone();
     let (id, answered) =
-        mutation::apart(move || async move { host.create(request, operation).await }).await??;
+        mutation::apart(&call.app, async move { host.create(request, operation).await }).await??;
     mutation::answer(&call, id.as_str(), answered, 201, &make).await
 }
 
@@ -202,6 +201,7 @@ pub(crate) async fn update(call: Call) -> Answer {
     origin::refuse_agents(&call).await?;
     let patch: SessionPatch = call.json()?;
     check_name(patch.name.as_ref().and_then(|name| name.as_deref()))?;
+    let _alone = call.app.changing.lock().await;
     let options = match patch.options {
         Some(changes) => {
             let (_, session) = call.app.host.state(call.session()?).await?;
@@ -209,8 +209,7 @@ pub(crate) async fn update(call: Call) -> Answer {
         }
         None => None,
     };
-    let now = call.app.host.now();
-    let make = body_of(move |facts| SessionView::of_session(facts.session, now));
+    let make = MakeBody::Session { updated_at: call.app.host.now() };
     let command = Command::Update { name: patch.name, options, archived: patch.archived };
     mutation::command(&call, command, 200, &make).await
 }
@@ -227,7 +226,7 @@ pub(crate) struct Deleted {
 pub(crate) async fn delete(call: Call) -> Answer {
     call.query::<NoQuery>()?;
     let id = call.session()?.to_owned();
-    let make = body_of(move |_| Deleted { id: id.clone(), deleted: true });
+    let make = MakeBody::reply(move |_| Deleted { id: id.clone(), deleted: true });
     let session = call.session()?;
     let answered = mutation::carry_out(&call, Command::Delete, 200, &make).await?;
     if answered.response.is_some() {

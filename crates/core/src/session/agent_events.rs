@@ -39,6 +39,18 @@ impl Session {
                 }
             }
             AgentEvent::InputAbsent { submission } => self.input_absent(submission, moment, out),
+            AgentEvent::InputUnknown { submission } => {
+                let delivered = self
+                    .submission(&submission)
+                    .is_some_and(|open| !matches!(open.state, SubmissionState::Accepted { .. }));
+                if delivered {
+                    let stopped = self.interrupt_pending;
+                    let event =
+                        Event::SubmissionDoubtful { submission, settles_by: SettlesBy::User, stopped };
+                    self.emit(out, moment.now, event);
+                    self.advance(moment, out);
+                }
+            }
             AgentEvent::TurnStarted { turn, origin, submission } => {
                 self.turn_started(turn, origin, submission, moment, out);
             }
@@ -93,7 +105,7 @@ impl Session {
             .map(|open| open.id.clone())
             .collect();
         out.effects.push(Effect::Tell(Decision::OpenThread {
-            resume: self.thread().cloned(),
+            resume: self.thread().filter(|_| !self.replace_thread).cloned(),
             options: self.options.clone(),
             doubtful,
         }));
@@ -123,6 +135,7 @@ impl Session {
             }
             (Some(_), true) => ThreadOrigin::Resumed,
             (None, true) => ThreadOrigin::Adopted,
+            (Some(_), false) if self.replace_thread => ThreadOrigin::Replaced,
             (Some(_), false) => ThreadOrigin::Superseded,
             (None, false) => ThreadOrigin::Created,
         };
@@ -133,6 +146,11 @@ impl Session {
     }
 
     fn thread_refused(&mut self, failure: Failure, moment: &Moment<'_>, out: &mut Out) {
+        if self.phase == Phase::Held {
+            // Lost while it was held (re-attached after a broken connection): nothing can be written to it.
+            self.hold(failure, moment, out);
+            return;
+        }
         if self.phase != Phase::Opening {
             return;
         }
@@ -151,11 +169,9 @@ impl Session {
 
     /// The session cannot go on by itself: says why, and ends the process that cannot be used.
     pub(super) fn hold(&mut self, failure: Failure, moment: &Moment<'_>, out: &mut Out) {
-        self.emit(out, moment.now, Event::SessionRecovering { failure: Some(failure) });
+        self.emit(out, moment.now, Event::SessionRecovering { failure: Some(failure), start_fresh: false });
         self.advance(moment, out);
-        if self.phase != Phase::Free {
-            out.effects.push(Effect::Close { order: CloseOrder::Host });
-        }
+        self.stop_process(CloseOrder::Host, moment, out);
     }
 
     fn input_taken(
@@ -195,7 +211,8 @@ impl Session {
             Some(SubmissionState::Doubtful { .. } | SubmissionState::Delivered { .. }) => {
                 Event::SubmissionQueued { submission, reason: QueueReason::Starting }
             }
-            Some(SubmissionState::Accepted { .. }) | None => return,
+            Some(SubmissionState::Accepted { .. }) => return self.advance(moment, out),
+            None => return,
         };
         self.emit(out, moment.now, event);
         self.advance(moment, out);

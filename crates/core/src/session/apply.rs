@@ -8,7 +8,7 @@ use super::{CHAIN_LINKS, REMEMBERED};
 use crate::content::{ItemKind, Outcome};
 use crate::digest::TextDigest;
 use crate::event::{Event, LeaseEnd, RequestEnd};
-use crate::{Fence, ItemId, RequestId, SubmissionId, TurnId};
+use crate::{Cursor, Fence, ItemId, RequestId, SubmissionId, TurnId};
 use std::collections::VecDeque;
 
 fn remember<T>(memory: &mut VecDeque<T>, value: T) {
@@ -63,6 +63,7 @@ impl Session {
                 self.phase = Phase::Free;
                 self.process = None;
                 self.unverifiable = None;
+                self.stopping = None;
                 self.interrupt_pending = false;
                 if *reason == LeaseEnd::Abandoned {
                     self.first_turn_deaths = 0;
@@ -75,12 +76,14 @@ impl Session {
             }
             Event::ProcessAdopted { .. } => self.unverifiable = None,
             Event::ProcessUnverifiable { why, .. } => self.unverifiable = Some(why.clone()),
+            Event::ProcessStopping { order, .. } => self.stopping = Some(*order),
             Event::ProcessExited { exit, .. } => {
                 if !exit.cause.ordered() && self.turns_of_process == 0 {
                     self.first_turn_deaths += 1;
                 }
             }
             Event::ThreadLinked { thread, how, .. } => {
+                self.replace_thread = false;
                 if self.thread() != Some(thread) {
                     self.thread_used = false;
                     self.chain.push(Link { thread: thread.clone(), how: *how });
@@ -110,11 +113,11 @@ impl Session {
             }
             Event::SubmissionTaken { submission, .. } => {
                 self.thread_used = true;
-                self.forget_submission(submission);
+                self.forget_submission(submission, true);
             }
             Event::SubmissionRejected { submission, .. }
             | Event::SubmissionCancelled { submission }
-            | Event::SubmissionDropped { submission } => self.forget_submission(submission),
+            | Event::SubmissionDropped { submission } => self.forget_submission(submission, false),
             Event::InputRefused { submission, .. } => {
                 if let Some(submission) = submission {
                     self.set_submission(submission, SubmissionState::Accepted { waits: None });
@@ -174,6 +177,7 @@ impl Session {
                     id: request.clone(),
                     key: key.clone(),
                     revision: *revision,
+                    opened: Cursor { epoch: self.epoch, seq },
                     turn: turn.clone(),
                     options: options.clone(),
                     state: RequestState::Pending,
@@ -197,8 +201,9 @@ impl Session {
                 None => self.interrupt_pending = true,
             },
             Event::OptionsUpdated { options } => self.options.clone_from(options),
-            Event::SessionRecovering { failure } => {
+            Event::SessionRecovering { failure, start_fresh } => {
                 self.recovering.clone_from(failure);
+                self.replace_thread |= *start_fresh;
                 if failure.is_none() {
                     self.first_turn_deaths = 0;
                 }
@@ -251,13 +256,20 @@ impl Session {
     }
 
     fn set_submission(&mut self, id: &SubmissionId, state: SubmissionState) {
+        if matches!(state, SubmissionState::Delivered { .. }) {
+            // A stop was meant for what was with the agent when it was asked for, never for what comes after it.
+            self.interrupt_pending = false;
+        }
         if let Some(open) = self.submissions.iter_mut().find(|open| open.id == *id) {
             open.state = state;
         }
+        self.interrupt_pending &= self.input_untaken();
     }
 
-    fn forget_submission(&mut self, id: &SubmissionId) {
+    /// A taken one keeps a pending stop alive: its turn is still to be shown.
+    fn forget_submission(&mut self, id: &SubmissionId, taken: bool) {
         self.submissions.retain(|open| open.id != *id);
+        self.interrupt_pending &= taken || self.input_untaken();
     }
 
     fn turn_mut(&mut self, id: &TurnId) -> Option<&mut OpenTurn> {

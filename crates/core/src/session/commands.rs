@@ -1,6 +1,6 @@
 //! What clients ask, and how queued messages go on.
 
-use super::state::{OpenRequest, Phase, RequestState, Session, SubmissionState};
+use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session, SubmissionState};
 use super::{Command, Effect, MAX_QUEUED, Moment, Out, Reply};
 use crate::agent::Decision;
 use crate::content::{Answer, ContentBlock, Delivery, DeliveryTaken, MAX_CONTENT_BYTES, OptionKind};
@@ -43,9 +43,7 @@ impl Session {
                 Ok(Reply::Done)
             }
             Command::Stop { order } => {
-                if self.phase != Phase::Free {
-                    out.effects.push(Effect::Close { order });
-                }
+                self.stop_process(order, moment, out);
                 Ok(Reply::Done)
             }
             Command::Update { name, options, archived } => {
@@ -57,9 +55,7 @@ impl Session {
                 Ok(Reply::Done)
             }
             Command::Delete => {
-                if self.phase != Phase::Free {
-                    out.effects.push(Effect::Close { order: CloseOrder::User });
-                }
+                self.stop_process(CloseOrder::User, moment, out);
                 self.emit(out, moment.now, Event::SessionDeleted {});
                 Ok(Reply::Done)
             }
@@ -77,7 +73,28 @@ impl Session {
                 self.advance(moment, out);
                 Ok(Reply::Done)
             }
+            Command::StartFresh => {
+                self.refuse_closed()?;
+                if self.phase != Phase::Free {
+                    return Err(Refusal::new(
+                        RefusalCode::SubmissionState,
+                        "the agent still holds the conversation; stop it first",
+                    ));
+                }
+                self.emit(out, moment.now, Event::SessionRecovering { failure: None, start_fresh: true });
+                self.advance(moment, out);
+                Ok(Reply::Done)
+            }
         }
+    }
+
+    /// Orders the end of the process, durably: a host that dies before it is told is followed by one that tells it.
+    pub(super) fn stop_process(&mut self, order: CloseOrder, moment: &Moment<'_>, out: &mut Out) {
+        let Some(process) = self.process.clone().filter(|_| self.phase != Phase::Free) else { return };
+        if self.stopping != Some(order) {
+            self.emit(out, moment.now, Event::ProcessStopping { process, order });
+        }
+        out.effects.push(Effect::Close { order });
     }
 
     fn refuse_closed(&self) -> Result<(), Refusal> {
@@ -92,7 +109,7 @@ impl Session {
 
     fn clear_recovering(&mut self, moment: &Moment<'_>, out: &mut Out) {
         if self.recovering.is_some() {
-            self.emit(out, moment.now, Event::SessionRecovering { failure: None });
+            self.emit(out, moment.now, Event::SessionRecovering { failure: None, start_fresh: false });
         }
     }
 
@@ -126,7 +143,7 @@ impl Session {
             }
             (Delivery::Interrupt, true) => DeliveryTaken::Interrupt,
             (_, true) => DeliveryTaken::Queue,
-            (_, false) if self.submissions.iter().any(waits_unpaused) => DeliveryTaken::Queue,
+            (_, false) if self.submissions.iter().any(OpenSubmission::waits) => DeliveryTaken::Queue,
             (_, false) => DeliveryTaken::Start,
         };
         self.clear_recovering(moment, out);
@@ -148,12 +165,17 @@ impl Session {
     /// Drives the queue: gives the agent the next message if it may have it, else says once what it waits for. Every
     /// gate is derived anew each time.
     pub(super) fn advance(&mut self, moment: &Moment<'_>, out: &mut Out) {
-        let Some(next) = self.submissions.iter().find(|open| waits_unpaused(open)) else {
+        if self.deleted || self.archived {
+            return;
+        }
+        let Some(next) = self.submissions.iter().find(|open| open.waits()) else {
             return;
         };
         let id = next.id.clone();
         let reason = if self.unverifiable.is_some() || self.recovering.is_some() {
             QueueReason::Recovering
+        } else if self.stopping.is_some() {
+            QueueReason::Stopping
         } else if !self.turns.is_empty() {
             QueueReason::TurnRunning
         } else if self.input_untaken() {
@@ -214,8 +236,7 @@ impl Session {
                 None
             }
             None => {
-                let head =
-                    self.submissions.iter().find(|open| waits_unpaused(open)).map(|open| open.id.clone());
+                let head = self.submissions.iter().find(|open| open.waits()).map(|open| open.id.clone());
                 if let Some(submission) = head {
                     self.emit(out, moment.now, Event::SubmissionCancelled { submission: submission.clone() });
                     withdrawn.push(submission);
@@ -223,7 +244,7 @@ impl Session {
                 None
             }
         };
-        let waiting = self.submissions.iter().any(waits_unpaused);
+        let waiting = self.submissions.iter().any(OpenSubmission::waits);
         if waiting {
             self.emit(out, moment.now, queue_paused(true));
         }
@@ -351,10 +372,6 @@ impl Session {
         self.advance(moment, out);
         Ok(Reply::Done)
     }
-}
-
-fn waits_unpaused(open: &super::OpenSubmission) -> bool {
-    !open.paused && matches!(open.state, SubmissionState::Accepted { .. })
 }
 
 const fn queue_paused(paused: bool) -> Event {

@@ -1,7 +1,7 @@
 //! Items: begun once, completed once, their text as deltas with offsets.
 
 use super::state::{OpenItem, Session};
-use super::{Moment, Out};
+use super::{MAX_OPEN_ITEMS, Moment, Out};
 use crate::content::{ContentBlock, ItemFields, ItemKind, ItemStatus, plain_text};
 use crate::digest::TextDigest;
 use crate::event::Event;
@@ -25,6 +25,11 @@ impl Session {
         moment: &Moment<'_>,
         out: &mut Out,
     ) -> ItemId {
+        if self.items.len() >= MAX_OPEN_ITEMS
+            && let Some(oldest) = self.items.first().map(|open| open.id.clone())
+        {
+            self.complete(&oldest, ItemStatus::Incomplete, None, ItemFields::default(), moment, out);
+        }
         let item = ItemId(format!("i{}", self.item_count + 1));
         self.emit(out, moment.now, Event::ItemStarted { item: item.clone(), key, turn, kind, fields });
         item
@@ -156,8 +161,9 @@ impl Session {
 
     /// Ends open items as cut off: those of a turn that end with it, or all (the process is gone).
     pub(super) fn cut_items(&mut self, of: Option<&TurnId>, moment: &Moment<'_>, out: &mut Out) {
+        let tools_too = !moment.capabilities.tools_outlive_turns;
         let ends = |open: &&OpenItem| match of {
-            Some(turn) => open.turn.as_ref() == Some(turn) && open.kind.ends_with_turn(),
+            Some(turn) => open.turn.as_ref() == Some(turn) && (tools_too || open.kind.ends_with_turn()),
             None => true,
         };
         let cut: Vec<ItemId> = self.items.iter().filter(ends).map(|open| open.id.clone()).collect();

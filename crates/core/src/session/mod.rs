@@ -39,6 +39,9 @@ pub const UNMODELLED_BYTES: u64 = 256 * 1024;
 /// Keys of finished items, turns and requests remembered so that their late frames touch nothing. Older ones fall
 /// out; a frame that late starts a new item, which shows it rather than loses it.
 pub const REMEMBERED: usize = 256;
+/// Items open at once. One more cuts the oldest, visibly: an agent that never ends its items must not make every
+/// snapshot larger.
+pub const MAX_OPEN_ITEMS: usize = 256;
 /// Links of the thread chain kept; the oldest are cut, the first stays.
 pub const CHAIN_LINKS: usize = 64;
 /// A process that died in its first turn this often in a row is not started again without a user.
@@ -142,6 +145,8 @@ pub enum Command {
     Delete,
     /// Give up a process whose end cannot be proven, or a failure that holds the session.
     Abandon,
+    /// Go on in a new conversation in place of one that cannot be taken up.
+    StartFresh,
 }
 
 /// What is to be done, after the transaction that holds the events is durable.

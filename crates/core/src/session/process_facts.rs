@@ -124,13 +124,9 @@ impl Session {
             _ => None,
         });
         match exit_cause {
-            // The host is going: the next one wakes the queue. A user's stop pauses what was queued.
-            Some(ExitCause::Ordered { order: CloseOrder::Host }) => {}
+            // A user's stop pauses what was queued.
             Some(ExitCause::Ordered { order: CloseOrder::User | CloseOrder::Kill }) => {
-                let waiting = |open: &super::OpenSubmission| {
-                    !open.paused && matches!(open.state, SubmissionState::Accepted { .. })
-                };
-                if self.submissions.iter().any(waiting) {
+                if self.submissions.iter().any(super::OpenSubmission::waits) {
                     let paused = Event::SessionUpdated {
                         name: None,
                         options: None,
@@ -152,7 +148,11 @@ impl Session {
                     .unwrap_or_else(|| {
                         Failure::new(FailureCode::SpawnFailed, "the agent could not be started")
                     });
-                self.emit(out, moment.now, Event::SessionRecovering { failure: Some(failure) });
+                self.emit(
+                    out,
+                    moment.now,
+                    Event::SessionRecovering { failure: Some(failure), start_fresh: false },
+                );
                 self.advance(moment, out);
             }
             _ if self.first_turn_deaths >= CRASH_LOOP_DEATHS && self.recovering.is_none() => {
@@ -163,7 +163,11 @@ impl Session {
                         self.first_turn_deaths
                     ),
                 );
-                self.emit(out, moment.now, Event::SessionRecovering { failure: Some(failure) });
+                self.emit(
+                    out,
+                    moment.now,
+                    Event::SessionRecovering { failure: Some(failure), start_fresh: false },
+                );
                 self.advance(moment, out);
             }
             _ => self.advance(moment, out),

@@ -4,9 +4,10 @@ use crate::agent::AgentInfo;
 use crate::content::{Answer, ContentBlock, Failure, ItemKind, Origin, PermissionOption};
 use crate::digest::TextDigest;
 use crate::event::{QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
+use crate::process::CloseOrder;
 use crate::{
-    Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey, SessionId,
-    SessionOptions, SubmissionId, ThreadId, TurnId,
+    Cursor, Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey,
+    SessionId, SessionOptions, SubmissionId, ThreadId, TurnId,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -40,6 +41,10 @@ pub struct Session {
     pub process: Option<ProcessToken>,
     /// Why the process can be proven neither alive nor gone.
     pub unverifiable: Option<String>,
+    /// An order to end the process, until it is gone.
+    pub stopping: Option<CloseOrder>,
+    /// The next thread is made anew, in place of the chain's head.
+    pub replace_thread: bool,
     /// Who the agent says it is.
     pub agent: Option<AgentInfo>,
     /// Threads, oldest first.
@@ -137,6 +142,14 @@ pub struct OpenSubmission {
     pub paused: bool,
 }
 
+impl OpenSubmission {
+    /// Whether it is to be given to the agent as soon as that may be.
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        !self.paused && matches!(self.state, SubmissionState::Accepted { .. })
+    }
+}
+
 /// How an unsettled message stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
@@ -207,6 +220,8 @@ pub struct OpenRequest {
     pub key: RequestKey,
     /// What an answer must name.
     pub revision: u64,
+    /// Where its opening stands in the journal: title and details are there, once.
+    pub opened: Cursor,
     /// In which turn.
     pub turn: Option<TurnId>,
     /// The ways to answer.
@@ -266,6 +281,8 @@ impl Session {
             phase: Phase::Free,
             process: None,
             unverifiable: None,
+            stopping: None,
+            replace_thread: false,
             agent: None,
             chain: Vec::new(),
             thread_used: false,

@@ -82,6 +82,9 @@ impl Session {
         if self.submissions.iter().any(doubtful) {
             return report(Status::RequiresAction, Some("whether a message reached the agent is not known"));
         }
+        if self.submissions.iter().any(super::OpenSubmission::waits) {
+            return report(Status::Starting, Some("a message waits for the agent"));
+        }
         if self.submissions.iter().any(|open| open.paused) {
             return report(Status::Idle, Some("queue paused"));
         }

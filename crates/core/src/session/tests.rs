@@ -3,7 +3,7 @@ use crate::agent::{AgentInfo, AskedByAgent, TakenProof};
 use crate::content::{
     FailureCode, ItemFields, ItemKind, ItemStatus, OptionKind, Origin, Outcome, PermissionOption, RequestKind,
 };
-use crate::event::{QueueReason, RequestEnd, SettlesBy};
+use crate::event::{QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
 use crate::process::{ExitCause, ProcessExit, ProcessId};
 use crate::refusal::RefusalCode;
 use crate::{AgentName, HostId, ItemKey, ProviderTurn, RequestKey};
@@ -25,6 +25,7 @@ fn capabilities() -> Capabilities {
         proof: TakenProof::ClientId,
         settles_by_history: true,
         images: false,
+        tools_outlive_turns: true,
     }
 }
 
@@ -510,6 +511,83 @@ fn a_resume_that_answers_with_another_thread_is_refused() {
     assert_eq!(bench.session.thread().map(ThreadId::as_str), Some("thread"));
     assert_eq!(bench.session.status().status, Status::Recovering);
     assert_eq!(bench.count("submission.delivered"), 1, "nothing was sent to the stranger");
+}
+
+#[test]
+fn a_stop_is_never_meant_for_what_comes_after_it() {
+    let mut bench = Bench::delivered();
+    bench.must(Input::Command(Command::Interrupt));
+    let failure = Failure::new(FailureCode::AgentRefused, "no");
+    bench.agent(AgentEvent::InputRejected { submission: SubmissionId::from("m1"), failure });
+    bench.send("m2");
+    bench.exit(ProcessExit { last_started: Some(9), ..ProcessExit::of(ExitCause::AgentLeft) });
+    assert!(matches!(bench.session.submissions[0].state, SubmissionState::Doubtful { stopped: false, .. }));
+}
+
+#[test]
+fn a_message_for_a_session_whose_agent_is_being_ended_gets_the_next_process() {
+    let mut bench = Bench::running();
+    bench.end_turn("pt1", Outcome::Completed);
+    let failure = Failure::new(FailureCode::SignIn, "sign in first");
+    bench.agent(AgentEvent::ThreadRefused { failure });
+    assert_eq!(bench.session.status().status, Status::Recovering);
+    bench.send("m2");
+    let effects = bench.exit(ProcessExit::of(ExitCause::Ordered { order: CloseOrder::Host }));
+    assert!(matches!(&effects[..], [Effect::Acquire { .. }]), "{effects:?}");
+}
+
+#[test]
+fn a_deleted_session_starts_nothing_any_more() {
+    let mut bench = Bench::running();
+    bench.send("m2");
+    let effects = bench.must(Input::Command(Command::Delete));
+    assert!(matches!(&effects[..], [Effect::Close { .. }]));
+    assert_eq!(bench.session.stopping, Some(CloseOrder::User), "the order survives the host");
+    assert!(bench.exit(ProcessExit::of(ExitCause::AgentLeft)).is_empty());
+}
+
+#[test]
+fn a_conversation_that_is_gone_can_be_replaced_by_a_users_choice() {
+    let mut bench = Bench::running();
+    bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+    bench.send("m2");
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+    bench.agent(AgentEvent::Ready(AgentInfo::default()));
+    let failure = Failure::new(FailureCode::ThreadMissing, "no such conversation");
+    let effects = bench.agent(AgentEvent::ThreadRefused { failure });
+    assert!(
+        effects.contains(&Effect::Close { order: CloseOrder::Host }),
+        "a used thread is never replaced by itself"
+    );
+    bench.exit(ProcessExit::of(ExitCause::Ordered { order: CloseOrder::Host }));
+    let effects = bench.must(Input::Command(Command::StartFresh));
+    assert!(matches!(&effects[..], [Effect::Acquire { .. }]));
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+    let effects = bench.agent(AgentEvent::Ready(AgentInfo::default()));
+    assert!(matches!(&effects[..], [Effect::Tell(Decision::OpenThread { resume: None, .. })]));
+    bench.agent(AgentEvent::ThreadOpened { thread: ThreadId::from("new"), resumed: false });
+    assert_eq!(bench.session.chain.last().map(|link| link.how), Some(ThreadOrigin::Replaced));
+}
+
+#[test]
+fn open_items_are_bounded_and_tools_end_with_their_turn_where_they_cannot_outlive_it() {
+    let mut bench = Bench::with(Capabilities { tools_outlive_turns: false, ..capabilities() });
+    bench.send("m1");
+    bench.start_process();
+    bench.begin_turn("pt1", "m1");
+    for n in 0..=MAX_OPEN_ITEMS {
+        bench.agent(AgentEvent::ItemStarted {
+            key: ItemKey(format!("tool{n}")),
+            turn: Some(ProviderTurn::from("pt1")),
+            kind: ItemKind::ToolCall,
+            fields: ItemFields::default(),
+        });
+    }
+    assert_eq!(bench.session.items.len(), MAX_OPEN_ITEMS);
+    bench.end_turn("pt1", Outcome::Completed);
+    assert!(bench.session.items.is_empty());
 }
 
 #[test]

@@ -6,15 +6,17 @@ use crate::error::HostError;
 use crate::fault::FaultPoint;
 use crate::host::{Answered, Operation};
 use crate::journal::{self, Line};
+use mainstay_agents::adapter::MAX_STATE_BYTES;
+use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::event::Event;
 use mainstay_core::process::CloseOrder;
-use mainstay_core::session::{SNAPSHOT_VERSION, Session, Status};
+use mainstay_core::session::{Input, SNAPSHOT_VERSION, Session, Status};
 use mainstay_core::{Cursor, Reply};
 use mainstay_keeper::wire::ToKeeper;
 use mainstay_keeper::{KeeperFolder, ReservedFolder};
 use mainstay_store::{
-    CommitFuture, Committed, FeedEntry, FenceCheck, LaneWrite, NewInput, NewOperation, SessionUpdate,
-    Urgency, WriteError, WriteOp,
+    CommitFuture, Committed, FeedEntry, FenceCheck, LaneWrite, NewInput, NewOperation, ProcessKey,
+    SessionUpdate, Urgency, WriteError, WriteOp,
 };
 use serde_json::json;
 use std::borrow::Cow;
@@ -44,10 +46,10 @@ pub(super) enum Then {
     Launch(Box<ReservedFolder>),
     /// Delete the folder of a process that is settled.
     Remove(KeeperFolder),
-    /// End the process.
-    Close(CloseOrder),
-    /// Ask the keeper for a new connection.
-    Connect,
+    /// End that process.
+    Close(Option<ProcessKey>, CloseOrder),
+    /// Ask that process's keeper for a new connection.
+    Connect(ProcessKey),
     /// Note the thread in the keeper's folder, for readers without a database.
     NoteThread(String),
 }
@@ -88,7 +90,7 @@ pub(super) struct InFlight {
     frames: Vec<NewInput>,
     lines: Vec<Line>,
     head: Cursor,
-    position: Option<u64>,
+    position: Option<(ProcessKey, u64)>,
     answers_request: bool,
     records_start: bool,
 }
@@ -129,7 +131,7 @@ impl Lane {
             if batch.has_records {
                 update.position = Some(process.position);
                 update.connection = Some(process.connection);
-                position = Some(process.position);
+                position = Some((process.key, process.position));
             }
             if !batch.frames.is_empty() {
                 update.last_input = Some(process.last_input);
@@ -176,15 +178,16 @@ impl Lane {
     fn gather_adapter_state(&mut self) {
         let Some(process) = &mut self.process else { return };
         let version = process.adapter.state_version();
+        let mut over = false;
         for change in process.adapter.changes() {
             let op = match change.body {
-                Some(body) if body.len() > mainstay_agents::adapter::MAX_STATE_BYTES => {
+                Some(body) if body.len() > MAX_STATE_BYTES => {
                     tracing::error!(
                         scope = change.scope,
                         bytes = body.len(),
                         "an adapter's state is over its bound; the process is ended"
                     );
-                    self.pending.then.push(Then::Close(CloseOrder::Host));
+                    over = true;
                     continue;
                 }
                 Some(body) => {
@@ -193,6 +196,12 @@ impl Lane {
                 None => WriteOp::DropAdapterState { process: process.key, scope: Some(change.scope) },
             };
             self.pending.ops.push(op);
+        }
+        if over {
+            let message = format!(
+                "the adapter's state is over its bound of {MAX_STATE_BYTES} bytes; the agent is ended"
+            );
+            self.decide_own(Input::Hold(Failure::new(FailureCode::Other, message)));
         }
     }
 
@@ -234,8 +243,9 @@ impl Lane {
             }
         }
         if let Some(process) = &mut self.process {
-            process.unrecorded.extend(done.frames);
-            if let Some(position) = done.position {
+            let key = process.key;
+            process.unrecorded.extend(done.frames.into_iter().filter(|frame| frame.process == key));
+            if let Some((_, position)) = done.position.filter(|(of, _)| *of == key) {
                 process.committed = position;
                 if let Some(link) = &process.link {
                     // A full queue means that a later, larger position follows.
@@ -255,9 +265,14 @@ impl Lane {
                 self.launch(*reserved);
             }
             Then::Remove(folder) => remove_folder(folder),
-            Then::Close(order) => self.order_close(order),
-            Then::Connect => {
-                if let Some(link) = self.process.as_ref().and_then(|process| process.link.as_ref()) {
+            Then::Close(of, order) => {
+                if self.process.as_ref().map(|process| process.key) == of {
+                    self.order_close(order);
+                }
+            }
+            Then::Connect(of) => {
+                let process = self.process.as_ref().filter(|process| process.key == of && !process.ending);
+                if let Some(link) = process.and_then(|process| process.link.as_ref()) {
                     let _sent = link.send_urgent(ToKeeper::Connect);
                 }
             }
@@ -276,7 +291,26 @@ impl Lane {
     async fn undo(&mut self, done: InFlight, error: WriteError) {
         tracing::warn!(session = %self.bound.machine.id, %error, "the store did not take a batch; the lane loads again");
         let pending = std::mem::take(&mut self.pending);
-        let stopped = !error.is_refusal() && self.send_unrecorded_stops(&done.frames, &pending.frames);
+        let known = !error.is_refusal();
+        let mut stopped = known && self.send_unrecorded_stops(&done.frames, &pending.frames);
+        for then in done.then.into_iter().chain(pending.then) {
+            match then {
+                // Refused: never committed, never started, it goes without a trace. Else the reload tells.
+                Then::Launch(reserved) if known => self.doubtful_launch = Some(reserved),
+                Then::Launch(reserved) => {
+                    let folder = reserved.folder().clone();
+                    drop(reserved);
+                    remove_folder(folder);
+                }
+                Then::Close(of, order) => {
+                    if known && self.process.as_ref().map(|process| process.key) == of {
+                        self.order_close(order);
+                        stopped = true;
+                    }
+                }
+                Then::Remove(_) | Then::Connect(_) | Then::NoteThread(_) => {}
+            }
+        }
         self.unrecorded_stop |= stopped;
         for waiting in done.waiting.into_iter().chain(pending.waiting) {
             let answer = if waiting.is_stop && stopped {
@@ -291,18 +325,6 @@ impl Lane {
                 Err(HostError::Storage(error.clone()))
             };
             drop(waiting.answer.send(answer));
-        }
-        for then in done.then.into_iter().chain(pending.then) {
-            match then {
-                // Never committed, never started: it goes without a trace.
-                Then::Launch(reserved) => {
-                    let folder = reserved.folder().clone();
-                    drop(reserved);
-                    remove_folder(folder);
-                }
-                Then::Close(order) => self.order_close(order),
-                Then::Remove(_) | Then::Connect | Then::NoteThread(_) => {}
-            }
         }
         if error.is_refusal() && done.position.is_some() {
             let committed = self.process.as_ref().map_or(0, |process| process.committed);

@@ -34,16 +34,22 @@ impl Lane {
         loop {
             let effects = std::mem::take(&mut self.bound.out.effects);
             if effects.is_empty() {
-                return;
+                break;
             }
             for effect in effects {
                 self.pending.touched = true;
+                let process = self.process.as_ref().map(|process| process.key);
                 match effect {
                     Effect::Tell(decision) => self.tell(&decision),
                     Effect::Acquire { process, fence } => self.acquire(process, fence.0),
-                    Effect::Close { order } => self.pending.then.push(Then::Close(order)),
+                    Effect::Close { order } => self.pending.then.push(Then::Close(process, order)),
                 }
             }
+        }
+        if self.bound.machine.process.is_none()
+            && let Some(abandoned) = self.process.take_if(|process| process.final_exit.is_none())
+        {
+            self.end_abandoned(abandoned);
         }
     }
 
@@ -127,6 +133,13 @@ impl Lane {
     /// Reserves the keeper's folder before the reservation commits: so "no folder" never means "never used".
     fn acquire(&mut self, token: ProcessToken, fence: u64) {
         self.fresh = Shared::fresh_token();
+        if let Some(abandoned) = self.process.take() {
+            self.end_abandoned(abandoned);
+        }
+        if self.shutdown.is_some() {
+            // The host goes: the reservation stands, with no process to it, and the next host finds it unused.
+            return;
+        }
         match self.shared.keepers.reserve(token.as_str()) {
             Ok(reserved) => {
                 let process = self.new_process(token, reserved.folder().clone(), fence);
@@ -145,6 +158,13 @@ impl Lane {
     }
 
     pub(super) fn on_message(&mut self, message: LaneMessage) {
+        if let Some(error) = &self.broken {
+            match message {
+                LaneMessage::Shutdown { order, done } => self.shutdown = Some((order, done)),
+                message => super::refuse(message, error),
+            }
+            return;
+        }
         self.now = self.shared.now();
         self.idle_since = None;
         match message {
@@ -189,7 +209,7 @@ impl Lane {
 
     /// Wakes are answered when the process is looked after and nothing is left to commit.
     pub(super) fn answer_wakes(&mut self) {
-        if self.wake.is_empty() || !self.looked_after() {
+        if self.wake.is_empty() || self.retry_at.is_some() || !self.looked_after() {
             return;
         }
         if self.wake.iter().any(|(woken, _)| !woken) {
@@ -226,6 +246,15 @@ impl Lane {
 }
 
 impl Process {
+    /// The keeper has these; they are never sent again.
+    pub(super) fn recorded_up_to(&mut self, n: u64) {
+        while self.unrecorded.front().is_some_and(|input| input.n <= n) {
+            self.unrecorded.pop_front();
+            self.sent = self.sent.saturating_sub(1);
+        }
+        self.recorded = self.recorded.max(n);
+    }
+
     /// Frames that are committed and not with the keeper go to it, in order.
     pub(super) fn pump(&mut self) {
         let Some(link) = self.link.as_ref().filter(|_| self.greeted && !self.stalled) else {

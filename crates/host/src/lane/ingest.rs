@@ -137,13 +137,14 @@ impl Lane {
             }
             Control::Disconnected { reason } => {
                 ingest(Incoming::Disconnected);
-                let reconnects = process.reconnects;
+                let (reconnects, ending, key) = (process.reconnects, process.ending, process.key);
                 self.route(&mut translated);
                 tracing::info!(?reason, "an agent's connection ended");
-                if reconnects && !matches!(reason, mainstay_keeper::DisconnectReason::AgentExited) {
+                if reconnects && !ending && !matches!(reason, mainstay_keeper::DisconnectReason::AgentExited)
+                {
                     let fact = ProcessFact::Connection { process: token.clone(), connection: None };
                     self.decide_own(Input::Process(fact));
-                    self.pending.then.push(Then::Connect);
+                    self.pending.then.push(Then::Connect(key));
                 }
             }
             Control::Fragment { head, .. } => {
@@ -174,7 +175,8 @@ impl Lane {
                 provider: None,
             }));
         }
-        self.pending.then.push(Then::Close(CloseOrder::Kill));
+        let process = self.process.as_ref().map(|process| process.key);
+        self.pending.then.push(Then::Close(process, CloseOrder::Kill));
         if let Some(process) = &mut self.process
             && process.link.is_none()
             && let Some(exit) = process.final_exit.take()
@@ -196,11 +198,7 @@ impl Lane {
             LinkEvent::Status(status) => self.on_status(&status),
             LinkEvent::Recorded { n } => {
                 self.shared.config.fault.pass(FaultPoint::DeliveredNotAcknowledged);
-                while process.unrecorded.front().is_some_and(|input| input.n <= n) {
-                    process.unrecorded.pop_front();
-                    process.sent = process.sent.saturating_sub(1);
-                }
-                process.recorded = process.recorded.max(n);
+                process.recorded_up_to(n);
             }
             LinkEvent::Written => process.stalled = false,
             LinkEvent::NotTaken { n } => {
@@ -208,6 +206,7 @@ impl Lane {
                 let at = process.unrecorded.iter().position(|input| input.n >= n).unwrap_or(process.sent);
                 process.sent = process.sent.min(at);
                 process.stalled = true;
+                self.unstall_at = Some(tokio::time::Instant::now() + super::RELINK_PAUSE);
             }
             LinkEvent::Doorbell => process.bell = true,
             LinkEvent::Rejected { why: RejectedWhy::StaleFence { known } } => {
@@ -219,8 +218,12 @@ impl Lane {
             LinkEvent::Rejected { why } => tracing::warn!(?why, "a keeper refused something"),
             LinkEvent::Closed => {
                 process.link = None;
-                process.greeted = false;
-                self.look_at_process();
+                if std::mem::take(&mut process.greeted) {
+                    self.look_at_process();
+                } else {
+                    // It did not even greet: not at once again.
+                    self.relink_at = Some(tokio::time::Instant::now() + super::RELINK_PAUSE);
+                }
             }
         }
     }
@@ -228,14 +231,15 @@ impl Lane {
     fn on_status(&mut self, status: &Status) {
         let Some(process) = &mut self.process else { return };
         let first = !std::mem::replace(&mut process.greeted, true);
-        while process.unrecorded.front().is_some_and(|input| input.n <= status.recorded) {
-            process.unrecorded.pop_front();
-        }
+        process.recorded_up_to(status.recorded);
+        process.stalled = false;
+        process.unclear = 0;
+        process.ending |= status.ending;
         if first {
             process.sent = 0;
-            process.stalled = false;
         }
-        process.recorded = process.recorded.max(status.recorded);
+        // A database that was restored may know fewer inputs than the keeper: those numbers are taken.
+        process.last_input = process.last_input.max(status.recorded);
         process.bell = true;
         let token = process.token.clone();
         let adopting = std::mem::take(&mut process.adopting);
@@ -286,7 +290,12 @@ impl Lane {
                     }
                 }
             }
+            lifecycle::Settled::Unverifiable(_) if process.unclear < super::UNCLEAR_LOOKS => {
+                process.unclear += 1;
+                self.relink_at = Some(tokio::time::Instant::now() + super::RELINK_PAUSE);
+            }
             lifecycle::Settled::Unverifiable(why) => {
+                self.relink_at = Some(tokio::time::Instant::now() + super::UNVERIFIABLE_PAUSE);
                 let token = process.token.clone();
                 self.decide_own(Input::Process(ProcessFact::Unverifiable { process: token, why }));
                 self.pending.touched = true;

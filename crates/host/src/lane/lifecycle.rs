@@ -15,7 +15,7 @@ use mainstay_agents::ThreadContext;
 use mainstay_agents::launch::AgentKind;
 use mainstay_core::digest::sha256_hex;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
-use mainstay_core::session::{Input, Moment, Out, Reply};
+use mainstay_core::session::{Input, Moment, Out, Phase, Reply};
 use mainstay_core::{Command, Cursor, LaunchSnapshot, ProcessToken, Session, SessionId};
 use mainstay_keeper::launch::READY_PATIENCE;
 use mainstay_keeper::wire::ToKeeper;
@@ -176,7 +176,16 @@ impl Lane {
 
     /// Takes up the process that the record names, if there is one.
     pub(super) async fn begin(&mut self, row: SessionRow) {
-        let Some(key) = row.process else { return };
+        let Some(key) = row.process else {
+            self.process = None;
+            if let Some(token) = self.bound.machine.process.clone() {
+                // Reserved, and no process was ever recorded with it: nothing was started.
+                self.now = self.shared.now();
+                let exit = ProcessExit::of(ExitCause::ReservationUnused);
+                self.decide_own(Input::Process(ProcessFact::Exited { process: token, exit }));
+            }
+            return;
+        };
         let shared = self.shared.clone();
         let read = tokio::task::spawn_blocking(move || {
             let process = shared.store.process(key)?;
@@ -195,7 +204,8 @@ impl Lane {
             Err(_) => return,
         };
         let folder = self.shared.keepers.folder(&process.token);
-        let kept = self.process.take().filter(|kept| kept.token.as_str() == process.token);
+        let mut kept = self.process.take().filter(|kept| kept.token.as_str() == process.token);
+        let launch = self.doubtful_launch.take_if(|reserved| reserved.folder().token == process.token);
         let mut taken = self.bare_process(ProcessToken(process.token.clone()), folder, process.key);
         taken.position = process.position;
         taken.committed = process.position;
@@ -207,26 +217,42 @@ impl Lane {
             whole &= state.version == taken.adapter.state_version()
                 && taken.adapter.restore(&state.scope, &state.body);
         }
-        if !whole {
-            tracing::warn!(session = %self.bound.machine.id, "an adapter's state is of another version; it attaches anew");
-        }
         taken.adapter.bind(&self.bound.machine.id, context(&self.bound.machine));
+        taken.close = self.bound.machine.stopping;
+        if let Some(kept) = &mut kept {
+            taken.permit = kept.permit.take();
+            taken.close = kept.close.take().or(taken.close);
+            taken.ending = kept.ending;
+        }
+        if !whole {
+            // Of another version: it cannot be spoken with on the connection that its former state belongs to.
+            tracing::warn!(session = %self.bound.machine.id, "an adapter's state is of another version; the agent is ended and taken up again");
+            taken.close = Some(CloseOrder::Host);
+        }
         match kept {
             // A reload after a failed commit: the line is still good, only what was decided is gone.
             Some(mut kept) if kept.link.is_some() => {
+                // The keeper answers a second hello with where it stands.
                 taken.link = kept.link.take();
-                taken.greeted = kept.greeted;
-                taken.recorded = kept.recorded;
-                taken.bell = true;
-                taken.permit = kept.permit.take();
-                while taken.unrecorded.front().is_some_and(|input| input.n <= taken.recorded) {
-                    taken.unrecorded.pop_front();
+                if let Some(link) = &taken.link {
+                    let host_id = self.shared.config.host_id.0.clone();
+                    let process_fence = self.bound.machine.fence.0;
+                    let version = mainstay_keeper::spec::PROTOCOL_VERSION;
+                    let _sent = link.send_urgent(ToKeeper::Hello { version, host_id, process_fence });
                 }
                 self.process = Some(taken);
             }
+            _ if launch.is_some() && self.bound.machine.phase == Phase::Reserved => {
+                self.process = Some(taken);
+                if let Some(reserved) = launch {
+                    self.launch(*reserved);
+                }
+            }
+            _ if self.spawning.is_some() => self.process = Some(taken),
             _ => {
-                taken.adopting = true;
-                taken.permit = self.shared.processes.clone().try_acquire_owned().ok();
+                taken.adopting = self.bound.machine.phase != Phase::Reserved;
+                taken.permit =
+                    taken.permit.or_else(|| self.shared.processes.clone().try_acquire_owned().ok());
                 self.process = Some(taken);
                 self.look_at_process();
             }
@@ -241,17 +267,25 @@ impl Lane {
         match loading.unwrap_or(Err(HostError::ShuttingDown)) {
             Ok((bound, row)) => {
                 self.bound = bound;
+                self.broken = None;
                 self.pending = Batch::default();
-                if row.process.is_none() {
-                    self.process = None;
+                for (woken, _) in &mut self.wake {
+                    *woken = false;
                 }
                 self.begin(row).await;
+                if let Some(reserved) = self.doubtful_launch.take() {
+                    // Its reservation did not commit: nothing was started.
+                    let folder = reserved.folder().clone();
+                    drop(reserved);
+                    super::batch::remove_folder(folder);
+                }
                 self.journal_unrecorded_stop();
             }
             // Its creation did not commit: there is no such session.
             Err(HostError::SessionUnknown(_)) => self.leaving = true,
             Err(error) => {
                 tracing::error!(session = %self.bound.machine.id, %error, "the session cannot be loaded again yet");
+                self.broken = Some(error);
                 self.retry_at = Some(Instant::now() + STORE_PAUSE);
             }
         }
@@ -284,6 +318,8 @@ impl Lane {
             unrecorded: VecDeque::new(),
             sent: 0,
             stalled: false,
+            unclear: 0,
+            ending: false,
             recorded: 0,
             trimmed: 0,
             link: None,
@@ -438,6 +474,7 @@ impl Lane {
             tracing::debug!("a keeper is being started already; the order follows");
         }
         let Some(process) = &mut self.process else { return };
+        process.ending = true;
         let told = process.greeted
             && process
                 .link
@@ -474,6 +511,20 @@ impl Lane {
             let fact = ProcessFact::Exited { process: process.token.clone(), exit };
             self.decide_own(Input::Process(fact));
         }
+    }
+
+    /// A process that a user gave up: its record ends, its folder stays and is unclaimed from now on.
+    pub(super) fn end_abandoned(&mut self, process: Process) {
+        let mut ended = ProcessUpdate::new(process.key);
+        ended.state = Some("abandoned".to_owned());
+        ended.ended_at = Some(self.now);
+        let mut freed = SessionUpdate::new(self.bound.key, self.now);
+        freed.process = Some(None);
+        self.pending.frames.retain(|frame| frame.process != process.key);
+        self.pending.ops.extend([WriteOp::UpdateProcess(ended), WriteOp::UpdateSession(freed)]);
+        self.pending.touched = true;
+        self.settling = None;
+        self.relink_at = None;
     }
 
     pub(super) fn begin_shutdown(&mut self, order: Option<CloseOrder>, done: oneshot::Sender<()>) {

@@ -15,7 +15,7 @@ use crate::host::{Answered, Operation};
 use crate::hub::{Hub, Hubs};
 use crate::journal::OpenRows;
 use crate::link::{Link, LinkEvent};
-use crate::registry::Registry;
+use crate::registry::{Registry, Seat};
 use batch::{Batch, InFlight};
 pub(crate) use lifecycle::Created;
 use lifecycle::{Settled, SpawnOutcome};
@@ -23,12 +23,12 @@ use mainstay_agents::{Adapter, AgentKind};
 use mainstay_core::process::{CloseOrder, ProcessExit};
 use mainstay_core::session::Out;
 use mainstay_core::{Capabilities, Command, ProcessToken, Session};
-use mainstay_keeper::{KeeperFolder, KeepersDir, SpoolReader};
+use mainstay_keeper::{KeeperFolder, KeepersDir, ReservedFolder, SpoolReader};
 use mainstay_store::{NewInput, ProcessKey, SessionKey, SessionRow, Store};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -36,6 +36,11 @@ use tokio::time::Instant;
 const LANE_IDLE: Duration = Duration::from_secs(2);
 /// How long to wait before trying to reach a keeper again whose socket does not answer though its lock is held.
 const RELINK_PAUSE: Duration = Duration::from_millis(200);
+/// Looks that prove nothing are repeated this often before the process is called unverifiable: a keeper that is just
+/// leaving, or a machine short of descriptors, is clear a moment later. Nothing is ever settled by this count.
+const UNCLEAR_LOOKS: u32 = 15;
+/// How often an unverifiable process is looked at again.
+const UNVERIFIABLE_PAUSE: Duration = Duration::from_secs(5);
 /// How long to wait before the store is tried again after it failed.
 const STORE_PAUSE: Duration = Duration::from_millis(500);
 
@@ -135,6 +140,10 @@ struct Process {
     sent: usize,
     /// The keeper's inbox is full: nothing is sent until it has written something.
     stalled: bool,
+    /// How often in a row looking at it proved nothing.
+    unclear: u32,
+    /// It was told to end, or says that it is ending.
+    ending: bool,
     /// The keeper recorded all inputs up to this number.
     recorded: u64,
     trimmed: u64,
@@ -174,7 +183,8 @@ struct Spawning {
 #[derive(Debug)]
 pub(crate) struct Lane {
     shared: Arc<Shared>,
-    mailbox: mpsc::Receiver<LaneMessage>,
+    /// There until the lane gives it up.
+    seat: Option<Seat>,
     bound: Bound,
     process: Option<Process>,
     /// Reserved in the batch that is being gathered; started by its commit.
@@ -193,6 +203,11 @@ pub(crate) struct Lane {
     unrecorded_stop: bool,
     /// The position whose records the store refused, and how often in a row.
     refused: Option<(u64, u32, String)>,
+    /// Why the session cannot be loaded again just now: commands are answered with it.
+    broken: Option<HostError>,
+    /// A reservation whose commit may or may not have happened.
+    doubtful_launch: Option<Box<ReservedFolder>>,
+    unstall_at: Option<Instant>,
     /// Unix ms, read once per input or batch.
     now: i64,
     kind: AgentKind,
@@ -209,14 +224,15 @@ enum Woken {
     Spawned(SpawnOutcome),
     Settled(Settled),
     Relink,
+    Unstall,
     Retry,
     Idle,
 }
 
 impl Lane {
     /// Runs the lane of a stored session until it has nothing to do.
-    pub(crate) async fn run(shared: Arc<Shared>, key: SessionKey, mailbox: mpsc::Receiver<LaneMessage>) {
-        let mut mailbox = mailbox;
+    pub(crate) async fn run(shared: Arc<Shared>, seat: Seat) {
+        let key = seat.key;
         let loading = {
             let shared = shared.clone();
             tokio::task::spawn_blocking(move || Self::load_bound(&shared, key)).await
@@ -225,27 +241,26 @@ impl Lane {
         match loaded {
             Ok((bound, row)) => match Self::new(shared.clone(), bound) {
                 Ok(new) => {
-                    let mut lane = new(mailbox);
+                    let mut lane = new(seat);
                     lane.begin(row).await;
                     lane.work().await;
                     lane.retire();
                 }
-                Err(error) => Self::refuse_all(&shared, key, &mut mailbox, &error).await,
+                Err(error) => Self::refuse_all(&shared, seat, &error).await,
             },
             Err(error) => {
                 tracing::error!(session = %key, %error, "a session cannot be loaded; it waits for repair");
-                Self::refuse_all(&shared, key, &mut mailbox, &error).await;
+                Self::refuse_all(&shared, seat, &error).await;
             }
         }
     }
 
     /// Runs the lane of a session that is being created by its first message.
-    pub(crate) async fn run_new(shared: Arc<Shared>, created: Created, mailbox: mpsc::Receiver<LaneMessage>) {
+    pub(crate) async fn run_new(shared: Arc<Shared>, created: Created, seat: Seat) {
         let (bound, batch, (answer, reply, operation)) = created.split();
-        let key = bound.key;
         match Self::new(shared.clone(), bound) {
             Ok(new) => {
-                let mut lane = new(mailbox);
+                let mut lane = new(seat);
                 lane.pending = batch;
                 lane.absorb();
                 lane.wait_for_commit(answer, reply, operation, false);
@@ -253,26 +268,22 @@ impl Lane {
                 lane.retire();
             }
             Err(error) => {
-                let mut mailbox = mailbox;
                 // Whoever asked may be gone.
                 drop(answer.send(Err(error.clone())));
-                Self::refuse_all(&shared, key, &mut mailbox, &error).await;
+                Self::refuse_all(&shared, seat, &error).await;
             }
         }
     }
 
     /// A lane around a session, given its mailbox last, so that a session of an agent that is not registered any more
     /// leaves the mailbox to who answers why.
-    fn new(
-        shared: Arc<Shared>,
-        bound: Bound,
-    ) -> Result<impl FnOnce(mpsc::Receiver<LaneMessage>) -> Self, HostError> {
+    fn new(shared: Arc<Shared>, bound: Bound) -> Result<impl FnOnce(Seat) -> Self, HostError> {
         let kind = crate::catalog::configured(&shared.config, &bound.machine.launch.agent)?.kind;
         let capabilities = mainstay_agents::adapter(kind).capabilities().clone();
         let now = shared.now();
-        Ok(move |mailbox| Self {
+        Ok(move |seat| Self {
             shared,
-            mailbox,
+            seat: Some(seat),
             bound,
             now,
             kind,
@@ -291,32 +302,26 @@ impl Lane {
             leaving: false,
             unrecorded_stop: false,
             refused: None,
+            broken: None,
+            doubtful_launch: None,
+            unstall_at: None,
         })
     }
 
     /// A session that cannot be loaded answers why, and stops nobody else.
-    async fn refuse_all(
-        shared: &Shared,
-        key: SessionKey,
-        mailbox: &mut mpsc::Receiver<LaneMessage>,
-        error: &HostError,
-    ) {
+    async fn refuse_all(shared: &Arc<Shared>, seat: Seat, error: &HostError) {
+        let (key, mut seat) = (seat.key, seat);
         loop {
-            let message = match tokio::time::timeout(LANE_IDLE, mailbox.recv()).await {
-                Ok(Some(message)) => message,
+            match tokio::time::timeout(LANE_IDLE, seat.mailbox.recv()).await {
+                Ok(Some(message)) => refuse(message, error),
                 Ok(None) => break,
-                Err(_) if shared.registry.leave(key, mailbox, false) => break,
-                Err(_) => continue,
-            };
-            match message {
-                // Whoever asked and went away needs no answer.
-                LaneMessage::Command { answer, .. } => drop(answer.send(Err(error.clone()))),
-                LaneMessage::Wake { done, .. } | LaneMessage::Shutdown { done, .. } => {
-                    let _told = done.send(());
-                }
+                Err(_) => match shared.registry.leave(seat) {
+                    Ok(left) => return forward(shared, key, left),
+                    Err(kept) => seat = kept,
+                },
             }
         }
-        shared.registry.leave(key, mailbox, true);
+        shared.registry.give_up(seat);
     }
 
     async fn work(&mut self) {
@@ -335,11 +340,18 @@ impl Lane {
             match self.wait().await {
                 Woken::Committed(outcome) => self.on_outcome(outcome).await,
                 Woken::Message(Some(message)) => self.on_message(message),
-                Woken::Message(None) => self.leaving = true,
+                // The registry holds a sender as long as the seat is ours.
+                Woken::Message(None) => self.leaving = self.process.is_none() && self.spawning.is_none(),
                 Woken::Link(event) => self.on_link(event.unwrap_or(LinkEvent::Closed)),
                 Woken::Spawned(outcome) => self.on_spawned(outcome),
                 Woken::Settled(settled) => self.on_settled(settled),
                 Woken::Relink => self.relink(),
+                Woken::Unstall => {
+                    self.unstall_at = None;
+                    if let Some(process) = &mut self.process {
+                        process.stalled = false;
+                    }
+                }
                 Woken::Retry => self.reload().await,
                 Woken::Idle => self.on_idle(),
             }
@@ -347,7 +359,15 @@ impl Lane {
     }
 
     /// Gives back what the lane shared with readers, and tells who waited for its end.
-    fn retire(self) {
+    fn retire(mut self) {
+        let left = self.seat.take().map(|seat| self.shared.registry.give_up(seat)).unwrap_or_default();
+        if self.shutdown.is_some() {
+            for message in left {
+                refuse(message, &HostError::ShuttingDown);
+            }
+        } else {
+            forward(&self.shared, self.bound.key, left);
+        }
         self.shared.hubs.give_back(self.bound.key, self.bound.hub);
         if let Some((_, done)) = self.shutdown {
             // Nobody waits where the host did not wait for its lanes.
@@ -358,20 +378,24 @@ impl Lane {
     /// Waits for the next thing. Every arm is cancel-safe: it takes nothing that it does not return.
     async fn wait(&mut self) -> Woken {
         let idle_at = self.idle_deadline();
-        let Self { in_flight, mailbox, process, spawning, settling, relink_at, retry_at, .. } = self;
+        let live = self.retry_at.is_none();
+        // While a reload is due nothing is decided on the state that it will drop: everything waits where it is.
+        let heeds_messages = live || self.broken.is_some();
+        let Self { in_flight, seat, process, spawning, settling, relink_at, retry_at, unstall_at, .. } = self;
         let link = process.as_mut().and_then(|process| process.link.as_mut());
         tokio::select! {
             biased;
             outcome = outcome_of(in_flight) => Woken::Committed(outcome),
-            event = async { match link { Some(link) => link.events.recv().await, None => std::future::pending().await } } => {
-                Woken::Link(event)
+            event = next_event(link), if live => Woken::Link(event),
+            outcome = join_or_pending(spawning.as_mut().map(|spawning| &mut spawning.task)), if live => {
+                Woken::Spawned(outcome)
             }
-            outcome = join_or_pending(spawning.as_mut().map(|spawning| &mut spawning.task)) => Woken::Spawned(outcome),
-            settled = join_or_pending(settling.as_mut()) => Woken::Settled(settled),
-            message = mailbox.recv(), if retry_at.is_none() => Woken::Message(message),
-            () = until(*relink_at) => Woken::Relink,
+            settled = join_or_pending(settling.as_mut()), if live => Woken::Settled(settled),
+            message = next_message(seat), if heeds_messages => Woken::Message(message),
+            () = until(*relink_at), if live => Woken::Relink,
+            () = until(*unstall_at), if live => Woken::Unstall,
             () = until(*retry_at) => Woken::Retry,
-            () = until(idle_at) => Woken::Idle,
+            () = until(idle_at), if live => Woken::Idle,
         }
     }
 
@@ -383,21 +407,18 @@ impl Lane {
 
     /// Whether the lane has ended. Sets when it began to be idle.
     fn finished(&mut self) -> bool {
-        let busy = self.in_flight.is_some()
-            || !self.pending.is_empty()
-            || self.spawning.is_some()
-            || self.settling.is_some()
-            || self.retry_at.is_some();
-        if self.leaving && self.in_flight.is_none() && self.pending.is_empty() {
-            self.shared.registry.leave(self.bound.key, &mut self.mailbox, true);
+        let committing = self.in_flight.is_some() || !self.pending.is_empty();
+        if self.leaving && !committing {
             return true;
         }
-        if let Some((order, _)) = &self.shutdown
-            && !busy
-            && (self.process.is_none() || order.is_none())
-        {
-            self.shared.registry.leave(self.bound.key, &mut self.mailbox, true);
-            return true;
+        let busy =
+            committing || self.spawning.is_some() || self.settling.is_some() || self.retry_at.is_some();
+        if let Some((order, _)) = &self.shutdown {
+            let beyond_us = self.broken.is_some() || self.bound.machine.unverifiable.is_some();
+            let over = self.process.is_none() || order.is_none() || beyond_us;
+            if over && (!busy || (beyond_us && self.in_flight.is_none())) {
+                return true;
+            }
         }
         let idle = !busy && self.bound.machine.nothing_owed();
         if !idle {
@@ -411,10 +432,59 @@ impl Lane {
     fn on_idle(&mut self) {
         self.idle_since = None;
         if self.process.is_some() {
-            self.order_close(CloseOrder::Idle);
-        } else if self.shared.registry.leave(self.bound.key, &mut self.mailbox, false) {
-            self.leaving = true;
+            // An agent that cannot take its conversation up again is not put to rest: that would end the conversation.
+            let resumable =
+                self.bound.machine.agent.as_ref().is_none_or(|agent| agent.resumable != Some(false));
+            if resumable {
+                self.order_close(CloseOrder::Idle);
+            }
+            return;
         }
+        let Some(seat) = self.seat.take() else { return };
+        match self.shared.registry.leave(seat) {
+            Ok(left) => {
+                forward(&self.shared, self.bound.key, left);
+                self.leaving = true;
+            }
+            Err(seat) => self.seat = Some(seat),
+        }
+    }
+}
+
+/// Hands messages that came too late for one lane to the next.
+fn forward(shared: &Arc<Shared>, key: SessionKey, messages: Vec<LaneMessage>) {
+    if messages.is_empty() {
+        return;
+    }
+    let shared = shared.clone();
+    tokio::spawn(async move {
+        for message in messages {
+            crate::host::send_to_lane(&shared, key, message).await;
+        }
+    });
+}
+
+/// Answers a message that cannot be carried out. Whoever asked may be gone.
+fn refuse(message: LaneMessage, error: &HostError) {
+    match message {
+        LaneMessage::Command { answer, .. } => drop(answer.send(Err(error.clone()))),
+        LaneMessage::Wake { done, .. } | LaneMessage::Shutdown { done, .. } => {
+            let _told = done.send(());
+        }
+    }
+}
+
+async fn next_event(link: Option<&mut Link>) -> Option<LinkEvent> {
+    match link {
+        Some(link) => link.events.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_message(seat: &mut Option<Seat>) -> Option<LaneMessage> {
+    match seat {
+        Some(seat) => seat.mailbox.recv().await,
+        None => std::future::pending().await,
     }
 }
 

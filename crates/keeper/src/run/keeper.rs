@@ -430,7 +430,8 @@ impl Keeper {
     // --- connections --------------------------------------------------------------------------------------------
 
     fn advance_connection(&mut self, now: Instant) {
-        let may_connect = matches!(self.phase, Phase::Running) && !self.is_full();
+        // While the agent is being ended a new connection would only prolong its drain.
+        let may_connect = matches!(self.phase, Phase::Running) && self.ending.is_none() && !self.is_full();
         let Some(Channel::Ws(channel)) = &mut self.channel else {
             return;
         };

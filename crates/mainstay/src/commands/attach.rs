@@ -22,6 +22,8 @@ pub(crate) async fn attach(
     let session = client.get(&path).await?;
     let after = format!("{}:{}", session["cursor"]["epoch"], session["cursor"]["seq"]);
     let page = client.get(&format!("{path}/items?limit={}", args.items)).await?;
+    let mut requests = client.get(&format!("{path}/requests")).await?;
+    let open = requests["requests"].as_array_mut().map(std::mem::take).unwrap_or_default();
     let items = page["items"].as_array().map_or(&[] as &[Value], Vec::as_slice);
     for item in items.iter().rev() {
         if json {
@@ -38,8 +40,16 @@ pub(crate) async fn attach(
         ));
     }
     let approvals = approvals(&args.approvals, environment, json);
-    follow(Following { client, session: args.session.clone(), after, until: Until::Left, approvals, json })
-        .await
+    follow(Following {
+        client,
+        session: args.session.clone(),
+        after,
+        until: Until::Left,
+        approvals,
+        json,
+        open,
+    })
+    .await
 }
 
 fn describe(item: &Value) -> String {

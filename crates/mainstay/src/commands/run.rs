@@ -54,7 +54,16 @@ pub(crate) async fn run(
         output::note(&format!("session {id} ({agent})"));
     }
     let after = "1:0".to_owned();
-    follow(Following { client, session: id, after, until: Until::FirstTurn, approvals, json }).await
+    follow(Following {
+        client,
+        session: id,
+        after,
+        until: Until::FirstTurn,
+        approvals,
+        json,
+        open: Vec::new(),
+    })
+    .await
 }
 
 fn folder(args: &RunArgs, environment: &Environment) -> Result<PathBuf, Failure> {

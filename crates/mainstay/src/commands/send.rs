@@ -34,5 +34,14 @@ pub(crate) async fn send(
     }
     let approvals = approvals(&args.approvals, environment, json);
     let until = Until::TurnOf(text("submission"));
-    follow(Following { client, session: args.session, after: text("cursor"), until, approvals, json }).await
+    follow(Following {
+        client,
+        session: args.session,
+        after: text("cursor"),
+        until,
+        approvals,
+        json,
+        open: Vec::new(),
+    })
+    .await
 }

@@ -3,7 +3,7 @@
 use crate::cli::ServeArgs;
 use crate::client::Address;
 use crate::commands::token;
-use crate::config::Settings;
+use crate::config::{Settings, Source};
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::output;
@@ -13,6 +13,7 @@ use mainstay_host::fault::FaultPlan;
 use mainstay_host::{Host, HostConfig, ShutdownMode, StartError};
 use mainstay_keeper::IdentityCheck;
 use serde_json::json;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -43,7 +44,7 @@ pub(crate) fn serve(
         .thread_keep_alive(BLOCKING_KEPT)
         .enable_all()
         .build()?;
-    let exit = runtime.block_on(run(settings, environment, fault, json));
+    let exit = runtime.block_on(run(settings, environment, fault, args.background, json));
     runtime.shutdown_background();
     exit
 }
@@ -71,6 +72,7 @@ async fn run(
     settings: Settings,
     environment: &Environment,
     fault: FaultPlan,
+    background: bool,
     json: bool,
 ) -> Result<Exit, Failure> {
     // Before the host starts, so that no signal finds nobody listening.
@@ -78,7 +80,10 @@ async fn run(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let home = settings.home.clone();
     let host = Host::start(host_config(&settings, environment, fault)).await.map_err(start_failure)?;
-    let api = ApiConfig {
+    // Nobody asked a background host for this very port; its clients come by the socket.
+    let may_move =
+        background && settings.layers.get("listen").is_some_and(|value| value.source == Source::Default);
+    let mut api = ApiConfig {
         token: token::read_or_make(&home)?,
         listen: Some(settings.listen),
         allow_remote: settings.allow_remote,
@@ -90,7 +95,16 @@ async fn run(
             move || agent_pids(&home)
         }),
     };
-    let listeners = match Listeners::bind(&api).await {
+    let mut bound = Listeners::bind(&api).await;
+    if let Err(ListenError::Tcp { source, .. }) = &bound
+        && source.kind() == std::io::ErrorKind::AddrInUse
+        && may_move
+    {
+        tracing::warn!(listen = %settings.listen, "the address is taken, most likely by another home's host; using a free port");
+        api.listen = Some(SocketAddr::new(settings.listen.ip(), 0));
+        bound = Listeners::bind(&api).await;
+    }
+    let listeners = match bound {
         Ok(listeners) => listeners,
         Err(error) => {
             host.shutdown(ShutdownMode::Detach).await;

@@ -6,16 +6,14 @@ use crate::client::{Client, encode};
 use crate::config::Settings;
 use crate::failure::{Exit, Failure};
 use crate::output;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
-use std::fs::File;
 use std::io::BufRead;
-use std::time::Duration;
-use tokio::time::Instant;
+use std::os::fd::OwnedFd;
 
 /// How long a host may take to end. Killed agents have deadlines of their own in the keeper's ladder.
-const END_DEADLINE: Duration = Duration::from_secs(60);
-/// Pause between looks whether it has.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const END_DEADLINE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 pub(crate) async fn stop(settings: &Settings, args: &StopArgs, json: bool) -> Result<Exit, Failure> {
     let client = client(settings);
@@ -34,8 +32,9 @@ pub(crate) async fn stop(settings: &Settings, args: &StopArgs, json: bool) -> Re
         (_, true) => Some("kill"),
         _ => None,
     };
+    let host = HostProcess::find(&client).await?;
     let mode = stop_host(&client, mode, json).await?;
-    wait_for_end(settings).await?;
+    host.ended().await?;
     if json {
         output::json(&json!({ "stopped": true, "mode": mode }))?;
     } else {
@@ -73,22 +72,32 @@ async fn stop_host(client: &Client, mode: Option<&str>, json: bool) -> Result<St
     Ok(given["mode"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The host's lock is free when its process is gone. Looking takes the lock for a moment, and only here, where a host
-/// was just ended on purpose.
-async fn wait_for_end(settings: &Settings) -> Result<(), Failure> {
-    let give_up = Instant::now() + END_DEADLINE;
-    while Instant::now() < give_up {
-        let free = match File::open(settings.home.join("host.lock")) {
-            Ok(lock) => lock.try_lock_shared().is_ok(),
-            Err(_) => true,
-        };
-        if free {
-            return Ok(());
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
+/// A running host's process, held so that its number cannot come to mean another.
+struct HostProcess(OwnedFd);
+
+impl HostProcess {
+    async fn find(client: &Client) -> Result<Self, Failure> {
+        let address = client.find().await?;
+        let pid = Pid::from_raw(address.pid)
+            .ok_or_else(|| Failure::new(Exit::NoHost, "the host's process is unknown"))?;
+        // It may end before this; then it does not answer the order either.
+        pidfd_open(pid, PidfdFlags::empty()).map(Self).map_err(|error| Failure::of(Exit::NoHost, &error))
     }
-    Err(Failure::new(
-        Exit::InDoubt,
-        format!("the host has not ended within {} seconds", END_DEADLINE.as_secs()),
-    ))
+
+    /// Waits until it is gone.
+    async fn ended(self) -> Result<(), Failure> {
+        let waited = tokio::task::spawn_blocking(move || {
+            // A process that ended makes its descriptor readable.
+            let mut gone = [PollFd::new(&self.0, PollFlags::IN)];
+            rustix::io::retry_on_intr(|| poll(&mut gone, Some(&END_DEADLINE)))
+        });
+        match waited.await {
+            Ok(Ok(0)) | Err(_) => Err(Failure::new(
+                Exit::InDoubt,
+                format!("the host has not ended within {} seconds", END_DEADLINE.tv_sec),
+            )),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(Failure::other(&error)),
+        }
+    }
 }

@@ -4,7 +4,7 @@ pub(crate) mod keys;
 mod layers;
 mod units;
 
-pub(crate) use layers::Layers;
+pub(crate) use layers::{Layers, Source};
 
 use crate::environment::Environment;
 use keys::{AGENT_KEYS, KEYS, Key};

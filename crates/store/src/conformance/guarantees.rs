@@ -7,57 +7,31 @@ pub fn an_old_fence_is_refused_whole(subject: &mut dyn Subject) {
     let (ours, other) = (create(store, "a"), create(store, "b"));
     commit(store, vec![fence(ours, 3), fence(other, 7)]);
     let write = |ours_fence, other_fence| {
-        command(vec![
-            append(ours, 0, vec![event(1, None, "")]),
-            append(other, 0, vec![event(1, None, "")]),
-        ])
-        .fenced(ours, ours_fence)
-        .fenced(other, other_fence)
+        command(vec![append(ours, 0, vec![event(1, None, "")]), append(other, 0, vec![event(1, None, "")])])
+            .fenced(ours, ours_fence)
+            .fenced(other, other_fence)
     };
-    let fenced = |session, expected, found| WriteError::Fenced {
-        session,
-        expected,
-        found,
-    };
+    let fenced = |session, expected, found| WriteError::Fenced { session, expected, found };
     let before = store.stats().fenced;
-    assert_eq!(
-        store.commit_blocking(write(2, 7)).unwrap_err(),
-        fenced(ours, 2, Some(3))
-    );
-    assert_eq!(
-        store.commit_blocking(write(3, 8)).unwrap_err(),
-        fenced(other, 8, Some(7))
-    );
+    assert_eq!(store.commit_blocking(write(2, 7)).unwrap_err(), fenced(ours, 2, Some(3)));
+    assert_eq!(store.commit_blocking(write(3, 8)).unwrap_err(), fenced(other, 8, Some(7)));
     let nobody = store.allocate_session_key();
     let to_nobody = command(vec![]).fenced(nobody, 0);
-    assert_eq!(
-        store.commit_blocking(to_nobody).unwrap_err(),
-        fenced(nobody, 0, None)
-    );
+    assert_eq!(store.commit_blocking(to_nobody).unwrap_err(), fenced(nobody, 0, None));
     assert_eq!(store.stats().fenced, before + 3);
     assert!(runs(store, ours, 1).is_empty() && runs(store, other, 1).is_empty());
     store.commit_blocking(write(3, 7)).unwrap();
     assert_eq!(runs(store, ours, 1), [(1, 1)]);
     // The check sees what earlier writes changed, and is made before the write's own operations.
-    store
-        .commit_blocking(command(vec![fence(ours, 4)]).fenced(ours, 3))
-        .unwrap();
-    assert_eq!(
-        store
-            .commit_blocking(command(vec![]).fenced(ours, 3))
-            .unwrap_err(),
-        fenced(ours, 3, Some(4))
-    );
+    store.commit_blocking(command(vec![fence(ours, 4)]).fenced(ours, 3)).unwrap();
+    assert_eq!(store.commit_blocking(command(vec![]).fenced(ours, 3)).unwrap_err(), fenced(ours, 3, Some(4)));
 }
 
 pub fn a_fence_never_goes_back(subject: &mut dyn Subject) {
     let store = subject.store();
     let session = create(store, "a");
     commit(store, vec![fence(session, 5)]);
-    assert_eq!(
-        conflict(store, fence(session, 4)),
-        Conflict::FenceBack { session, found: 5 }
-    );
+    assert_eq!(conflict(store, fence(session, 4)), Conflict::FenceBack { session, found: 5 });
     commit(store, vec![fence(session, 5)]);
     assert_eq!(store.session(session).unwrap().unwrap().fence, 5);
 }
@@ -102,19 +76,8 @@ pub fn a_refused_write_leaves_nothing(subject: &mut dyn Subject) {
         vec![
             WriteOp::PushInput(input(process, 1)),
             WriteOp::UpsertItem(item(session, 1, "kept")),
-            WriteOp::PutSnapshot {
-                session,
-                epoch: 1,
-                seq: 1,
-                version: 1,
-                body: b"old".to_vec(),
-            },
-            WriteOp::PutAdapterState {
-                process,
-                scope: "x".to_owned(),
-                version: 1,
-                body: b"old".to_vec(),
-            },
+            WriteOp::PutSnapshot { session, epoch: 1, seq: 1, version: 1, body: b"old".to_vec() },
+            WriteOp::PutAdapterState { process, scope: "x".to_owned(), version: 1, body: b"old".to_vec() },
         ],
     );
     let before = store.counts().unwrap();
@@ -127,33 +90,16 @@ pub fn a_refused_write_leaves_nothing(subject: &mut dyn Subject) {
         WriteOp::StartEpoch { session, epoch: 2 },
         WriteOp::UpsertItem(item(session, 1, "renamed")),
         WriteOp::UpsertItem(item(session, 2, "more")),
-        WriteOp::PutSnapshot {
-            session,
-            epoch: 2,
-            seq: 9,
-            version: 2,
-            body: b"new".to_vec(),
-        },
-        WriteOp::ClaimThread {
-            scope: "s".to_owned(),
-            thread: "t".to_owned(),
-            session,
-        },
-        WriteOp::PutAdapterState {
-            process,
-            scope: "x".to_owned(),
-            version: 2,
-            body: b"new".to_vec(),
-        },
+        WriteOp::PutSnapshot { session, epoch: 2, seq: 9, version: 2, body: b"new".to_vec() },
+        WriteOp::ClaimThread { scope: "s".to_owned(), thread: "t".to_owned(), session },
+        WriteOp::PutAdapterState { process, scope: "x".to_owned(), version: 2, body: b"new".to_vec() },
         WriteOp::PushInput(input(process, 2)),
         WriteOp::TrimInputs { process, up_to: 2 },
         WriteOp::RegisterId(registration("r1", session, b"f")),
         WriteOp::PutOperation(operation("k", 1)),
         WriteOp::AppendFeed(feed_entry(session, 1)),
         WriteOp::Quarantine(quarantined(session, process, 10)),
-        WriteOp::AcknowledgeRewind {
-            mark: commit_before + 1_000,
-        },
+        WriteOp::AcknowledgeRewind { mark: commit_before + 1_000 },
         // Last of all, the contradiction.
         WriteOp::CreateSession(new_session(other, "a")),
     ];
@@ -189,14 +135,8 @@ pub fn commit_numbers_grow_by_one(subject: &mut dyn Subject) {
 pub fn a_rewind_is_acknowledged_by_number(subject: &mut dyn Subject) {
     let store = subject.store();
     commit(store, vec![]);
-    assert_eq!(
-        commit(store, vec![WriteOp::AcknowledgeRewind { mark: 500 }]).commit,
-        501
-    );
-    assert_eq!(
-        commit(store, vec![WriteOp::AcknowledgeRewind { mark: 3 }]).commit,
-        502
-    );
+    assert_eq!(commit(store, vec![WriteOp::AcknowledgeRewind { mark: 500 }]).commit, 501);
+    assert_eq!(commit(store, vec![WriteOp::AcknowledgeRewind { mark: 3 }]).commit, 502);
     subject.restart();
     assert_eq!(subject.store().commit_number(), 502);
 }
@@ -209,30 +149,11 @@ pub fn what_was_acknowledged_survives_a_restart(subject: &mut dyn Subject) {
         store,
         vec![
             fence(session, 2),
-            append(
-                session,
-                0,
-                vec![event(1, Some(1), "text"), event(2, None, "more")],
-            ),
+            append(session, 0, vec![event(1, Some(1), "text"), event(2, None, "more")]),
             WriteOp::UpsertItem(item(session, 1, "i")),
-            WriteOp::PutSnapshot {
-                session,
-                epoch: 1,
-                seq: 2,
-                version: 4,
-                body: b"snapshot".to_vec(),
-            },
-            WriteOp::ClaimThread {
-                scope: "s".to_owned(),
-                thread: "t".to_owned(),
-                session,
-            },
-            WriteOp::PutAdapterState {
-                process,
-                scope: "x".to_owned(),
-                version: 1,
-                body: b"y".to_vec(),
-            },
+            WriteOp::PutSnapshot { session, epoch: 1, seq: 2, version: 4, body: b"snapshot".to_vec() },
+            WriteOp::ClaimThread { scope: "s".to_owned(), thread: "t".to_owned(), session },
+            WriteOp::PutAdapterState { process, scope: "x".to_owned(), version: 1, body: b"y".to_vec() },
             WriteOp::PushInput(input(process, 1)),
             WriteOp::PushInput(input(process, 2)),
             WriteOp::TrimInputs { process, up_to: 1 },
@@ -244,26 +165,11 @@ pub fn what_was_acknowledged_survives_a_restart(subject: &mut dyn Subject) {
     );
     let image = |store: &dyn Store| {
         (
-            (
-                store.session(session).unwrap(),
-                store.events(session, 1, 0, ALL).unwrap(),
-            ),
-            (
-                store.items(session, None, 9).unwrap(),
-                store.snapshot(session).unwrap(),
-            ),
-            (
-                store.process(process).unwrap(),
-                store.adapter_states(process).unwrap(),
-            ),
-            (
-                store.inputs(process, 0).unwrap(),
-                store.id_owner("submission", "m").unwrap(),
-            ),
-            (
-                store.operation("k").unwrap(),
-                store.thread_owner("s", "t").unwrap(),
-            ),
+            (store.session(session).unwrap(), store.events(session, 1, 0, ALL).unwrap()),
+            (store.items(session, None, 9).unwrap(), store.snapshot(session).unwrap()),
+            (store.process(process).unwrap(), store.adapter_states(process).unwrap()),
+            (store.inputs(process, 0).unwrap(), store.id_owner("submission", "m").unwrap()),
+            (store.operation("k").unwrap(), store.thread_owner("s", "t").unwrap()),
             (store.feed(0, 9).unwrap(), store.quarantine(session).unwrap()),
             (store.counts().unwrap(), store.commit_number()),
         )
@@ -275,10 +181,7 @@ pub fn what_was_acknowledged_survives_a_restart(subject: &mut dyn Subject) {
     assert!(store.allocate_session_key() > session);
     assert!(store.allocate_process_key() > process);
     // Also what is not a row.
-    assert_eq!(
-        conflict(store, WriteOp::PushInput(input(process, 1))),
-        Conflict::Input { process, n: 1 }
-    );
+    assert_eq!(conflict(store, WriteOp::PushInput(input(process, 1))), Conflict::Input { process, n: 1 });
     let append = command(vec![append(session, 2, vec![event(3, None, "")])]);
     store.commit_blocking(append.fenced(session, 2)).unwrap();
 }
@@ -286,19 +189,11 @@ pub fn what_was_acknowledged_survives_a_restart(subject: &mut dyn Subject) {
 pub fn injected_failures_do_what_they_say(subject: &mut dyn Subject) {
     let store = subject.store();
     let session = create(store, "a");
-    let failure = WriteError::Io {
-        detail: "chosen".to_owned(),
-    };
-    for fault in [
-        Fault::FailCommit(failure.clone()),
-        Fault::EndTransaction(failure.clone()),
-    ] {
+    let failure = WriteError::Io { detail: "chosen".to_owned() };
+    for fault in [Fault::FailCommit(failure.clone()), Fault::EndTransaction(failure.clone())] {
         let commit_before = store.commit_number();
         store.inject(fault);
-        assert_eq!(
-            refusal(store, append(session, 0, vec![event(1, None, "")])),
-            failure
-        );
+        assert_eq!(refusal(store, append(session, 0, vec![event(1, None, "")])), failure);
         assert_eq!(store.degraded(), Some(Degraded::Failing(failure.clone())));
         assert_eq!(store.commit_number(), commit_before);
         assert!(runs(store, session, 1).is_empty());
@@ -318,10 +213,7 @@ pub fn a_closed_store_says_so(subject: &mut dyn Subject) {
     let session = create(store, "a");
     store.close();
     store.close();
-    assert_eq!(
-        store.commit_blocking(command(vec![])).unwrap_err(),
-        WriteError::Closed
-    );
+    assert_eq!(store.commit_blocking(command(vec![])).unwrap_err(), WriteError::Closed);
     assert_eq!(store.session(session).unwrap_err(), ReadError::Closed);
 }
 
@@ -329,32 +221,16 @@ pub fn missing_rows_are_named(subject: &mut dyn Subject) {
     let store = subject.store();
     let session = store.allocate_session_key();
     let process = store.allocate_process_key();
-    let no_session = WriteError::Missing {
-        what: "session",
-        key: session.0,
-    };
-    let no_process = WriteError::Missing {
-        what: "process",
-        key: process.0,
-    };
+    let no_session = WriteError::Missing { what: "session", key: session.0 };
+    let no_process = WriteError::Missing { what: "process", key: process.0 };
     for op in [
         WriteOp::UpdateSession(SessionUpdate::new(session, 1)),
         fence(session, 1),
         WriteOp::StartEpoch { session, epoch: 1 },
         append(session, 0, vec![event(1, None, "")]),
         WriteOp::UpsertItem(item(session, 1, "i")),
-        WriteOp::PutSnapshot {
-            session,
-            epoch: 1,
-            seq: 1,
-            version: 1,
-            body: vec![],
-        },
-        WriteOp::ClaimThread {
-            scope: "s".to_owned(),
-            thread: "t".to_owned(),
-            session,
-        },
+        WriteOp::PutSnapshot { session, epoch: 1, seq: 1, version: 1, body: vec![] },
+        WriteOp::ClaimThread { scope: "s".to_owned(), thread: "t".to_owned(), session },
         WriteOp::RegisterId(registration("m", session, b"")),
         WriteOp::Quarantine(quarantined(session, process, 1)),
     ] {
@@ -364,12 +240,7 @@ pub fn missing_rows_are_named(subject: &mut dyn Subject) {
         WriteOp::UpdateProcess(ProcessUpdate::new(process)),
         WriteOp::PushInput(input(process, 1)),
         WriteOp::TrimInputs { process, up_to: 1 },
-        WriteOp::PutAdapterState {
-            process,
-            scope: "x".to_owned(),
-            version: 1,
-            body: vec![],
-        },
+        WriteOp::PutAdapterState { process, scope: "x".to_owned(), version: 1, body: vec![] },
     ] {
         assert_eq!(refusal(store, op.clone()), no_process, "{op:?}");
     }

@@ -5,42 +5,21 @@ use super::*;
 pub fn seq_is_dense(subject: &mut dyn Subject) {
     let store = subject.store();
     let session = create(store, "a");
-    commit(
-        store,
-        vec![append(
-            session,
-            0,
-            vec![event(1, None, "one"), event(2, None, "two")],
-        )],
-    );
+    commit(store, vec![append(session, 0, vec![event(1, None, "one"), event(2, None, "two")])]);
     // A hole, a repetition and a backward run inside a write are the caller's defect.
     for events in [
         vec![event(4, None, "")],
         vec![event(2, None, "")],
         vec![event(3, None, ""), event(3, None, "")],
-        vec![NewEvent {
-            first_seq: 3,
-            seq: 2,
-            ..event(3, None, "")
-        }],
+        vec![NewEvent { first_seq: 3, seq: 2, ..event(3, None, "") }],
     ] {
         let answer = refusal(store, append(session, 2, events));
         assert!(matches!(answer, WriteError::Invalid { .. }), "{answer}");
     }
     // A writer that is not where the journal stands is told where it stands.
-    let expected = Conflict::Head {
-        session,
-        epoch: 1,
-        head: 2,
-    };
-    assert_eq!(
-        conflict(store, append(session, 1, vec![event(2, None, "")])),
-        expected
-    );
-    assert_eq!(
-        conflict(store, append(session, 3, vec![event(4, None, "")])),
-        expected
-    );
+    let expected = Conflict::Head { session, epoch: 1, head: 2 };
+    assert_eq!(conflict(store, append(session, 1, vec![event(2, None, "")])), expected);
+    assert_eq!(conflict(store, append(session, 3, vec![event(4, None, "")])), expected);
     commit(store, vec![append(session, 2, vec![event(3, None, "three")])]);
     assert_eq!(runs(store, session, 1), [(1, 1), (2, 2), (3, 3)]);
     let row = store.session(session).unwrap().unwrap();
@@ -50,18 +29,8 @@ pub fn seq_is_dense(subject: &mut dyn Subject) {
 pub fn a_merged_row_stands_for_its_run(subject: &mut dyn Subject) {
     let store = subject.store();
     let session = create(store, "a");
-    let merged = NewEvent {
-        first_seq: 2,
-        ..event(9, Some(1), "merged")
-    };
-    commit(
-        store,
-        vec![append(
-            session,
-            0,
-            vec![event(1, None, ""), merged, event(10, None, "")],
-        )],
-    );
+    let merged = NewEvent { first_seq: 2, ..event(9, Some(1), "merged") };
+    commit(store, vec![append(session, 0, vec![event(1, None, ""), merged, event(10, None, "")])]);
     assert_eq!(runs(store, session, 1), [(1, 1), (2, 9), (10, 10)]);
     // A cursor inside the run gets the whole row; one at its end does not.
     let after = |seq| store.events(session, 1, seq, ALL).unwrap().rows;
@@ -76,11 +45,7 @@ pub fn pages_end_where_the_limit_says(subject: &mut dyn Subject) {
     let session = create(store, "a");
     let events = (1..=10).map(|seq| event(seq, None, "12345")).collect();
     commit(store, vec![append(session, 0, events)]);
-    let page = |after, rows, bytes| {
-        store
-            .events(session, 1, after, PageLimit { rows, bytes })
-            .unwrap()
-    };
+    let page = |after, rows, bytes| store.events(session, 1, after, PageLimit { rows, bytes }).unwrap();
     let by_rows = page(0, 4, usize::MAX);
     assert_eq!((by_rows.rows.len(), by_rows.more), (4, true));
     let by_bytes = page(4, 100, 16);
@@ -101,14 +66,7 @@ pub fn an_epoch_follows_the_one_before(subject: &mut dyn Subject) {
     commit(store, vec![append(session, 0, vec![event(1, None, "old")])]);
     let start = |epoch| WriteOp::StartEpoch { session, epoch };
     for wrong in [0, 1, 3] {
-        assert_eq!(
-            conflict(store, start(wrong)),
-            Conflict::Head {
-                session,
-                epoch: 1,
-                head: 1
-            }
-        );
+        assert_eq!(conflict(store, start(wrong)), Conflict::Head { session, epoch: 1, head: 1 });
     }
     commit(store, vec![start(2)]);
     let row = store.session(session).unwrap().unwrap();
@@ -116,22 +74,10 @@ pub fn an_epoch_follows_the_one_before(subject: &mut dyn Subject) {
     // The old epoch takes nothing more and stays readable.
     assert_eq!(
         conflict(store, append(session, 1, vec![event(2, None, "late")])),
-        Conflict::Head {
-            session,
-            epoch: 2,
-            head: 0
-        }
+        Conflict::Head { session, epoch: 2, head: 0 }
     );
     let events = vec![event(1, None, "new")];
-    commit(
-        store,
-        vec![WriteOp::AppendEvents {
-            session,
-            epoch: 2,
-            expect_head: 0,
-            events,
-        }],
-    );
+    commit(store, vec![WriteOp::AppendEvents { session, epoch: 2, expect_head: 0, events }]);
     assert_eq!(store.events(session, 1, 0, ALL).unwrap().rows[0].body, b"old");
     assert_eq!(store.events(session, 2, 0, ALL).unwrap().rows[0].body, b"new");
 }
@@ -142,16 +88,7 @@ pub fn the_newest_snapshot_is_kept(subject: &mut dyn Subject) {
     assert!(store.snapshot(session).unwrap().is_none());
     let put = |epoch, seq, body: &str| {
         let body = body.as_bytes().to_vec();
-        commit(
-            store,
-            vec![WriteOp::PutSnapshot {
-                session,
-                epoch,
-                seq,
-                version: 3,
-                body,
-            }],
-        );
+        commit(store, vec![WriteOp::PutSnapshot { session, epoch, seq, version: 3, body }]);
         let kept = store.snapshot(session).unwrap().unwrap();
         assert_eq!(kept.version, 3);
         (kept.epoch, kept.seq, String::from_utf8(kept.body).unwrap())
@@ -168,16 +105,10 @@ pub fn items_are_upserted_and_paged(subject: &mut dyn Subject) {
     let session = create(store, "a");
     let neighbour = create(store, "b");
     assert_eq!(store.max_item_ordinal(session).unwrap(), None);
-    let ops = (1..=10)
-        .map(|n| WriteOp::UpsertItem(item(session, n, &format!("i{n}"))))
-        .collect();
+    let ops = (1..=10).map(|n| WriteOp::UpsertItem(item(session, n, &format!("i{n}")))).collect();
     commit(store, ops);
     commit(store, vec![WriteOp::UpsertItem(item(neighbour, 99, "i1"))]);
-    let changed = ItemRow {
-        state: "completed".to_owned(),
-        turn: None,
-        ..item(session, 4, "i4")
-    };
+    let changed = ItemRow { state: "completed".to_owned(), turn: None, ..item(session, 4, "i4") };
     commit(store, vec![WriteOp::UpsertItem(changed.clone())]);
     assert_eq!(store.item(session, "i4").unwrap(), Some(changed));
     assert_eq!(store.max_item_ordinal(session).unwrap(), Some(10));
@@ -188,15 +119,8 @@ pub fn items_are_upserted_and_paged(subject: &mut dyn Subject) {
     assert_eq!(page(None, 4), [10, 9, 8, 7]);
     assert_eq!(page(Some(7), 4), [6, 5, 4, 3]);
     assert_eq!(page(Some(3), 4), [2, 1]);
-    let taken = Conflict::ItemId {
-        session,
-        id: "i4".to_owned(),
-        ordinal: 4,
-    };
-    assert_eq!(
-        conflict(store, WriteOp::UpsertItem(item(session, 11, "i4"))),
-        taken
-    );
+    let taken = Conflict::ItemId { session, id: "i4".to_owned(), ordinal: 4 };
+    assert_eq!(conflict(store, WriteOp::UpsertItem(item(session, 11, "i4"))), taken);
     // An item may be renamed; the old id is free then.
     commit(store, vec![WriteOp::UpsertItem(item(session, 4, "new name"))]);
     assert!(store.item(session, "i4").unwrap().is_none());
@@ -207,23 +131,14 @@ pub fn item_text_reads_both_ways(subject: &mut dyn Subject) {
     let store = subject.store();
     let session = create(store, "a");
     // Two items stream at once; the second epoch goes on with the first of them.
-    let events = (1..=20)
-        .map(|seq| event(seq, Some((seq % 2) as i64), &format!("{seq:02}")))
-        .collect();
-    let later = (1..=3)
-        .map(|seq| event(seq, Some(1), &format!("n{seq}")))
-        .collect();
+    let events = (1..=20).map(|seq| event(seq, Some((seq % 2) as i64), &format!("{seq:02}"))).collect();
+    let later = (1..=3).map(|seq| event(seq, Some(1), &format!("n{seq}"))).collect();
     commit(
         store,
         vec![
             append(session, 0, events),
             WriteOp::StartEpoch { session, epoch: 2 },
-            WriteOp::AppendEvents {
-                session,
-                epoch: 2,
-                expect_head: 0,
-                events: later,
-            },
+            WriteOp::AppendEvents { session, epoch: 2, expect_head: 0, events: later },
         ],
     );
     let whole = ItemEventQuery {
@@ -237,28 +152,16 @@ pub fn item_text_reads_both_ways(subject: &mut dyn Subject) {
     let text = |query| {
         let page = store.events_of_item(query).unwrap();
         assert!(page.bad.is_empty());
-        let bodies: Vec<_> = page
-            .rows
-            .into_iter()
-            .map(|row| String::from_utf8(row.body).unwrap())
-            .collect();
+        let bodies: Vec<_> = page.rows.into_iter().map(|row| String::from_utf8(row.body).unwrap()).collect();
         (bodies.join(" "), page.resume)
     };
     let all = "01 03 05 07 09 11 13 15 17 19 n1 n2";
     assert_eq!(text(whole), (all.to_owned(), None));
-    let part = ItemEventQuery {
-        from: (1, 4),
-        to: (1, 9),
-        ..whole
-    };
+    let part = ItemEventQuery { from: (1, 4), to: (1, 9), ..whole };
     assert_eq!(text(part), ("05 07 09".to_owned(), None));
     // Backwards by pages: together, everything in reverse.
     let mut seen = Vec::new();
-    let mut query = ItemEventQuery {
-        backwards: true,
-        limit_bytes: 6,
-        ..whole
-    };
+    let mut query = ItemEventQuery { backwards: true, limit_bytes: 6, ..whole };
     loop {
         let (page, resume) = text(query);
         seen.extend(page.split(' ').map(str::to_owned));
@@ -270,27 +173,11 @@ pub fn item_text_reads_both_ways(subject: &mut dyn Subject) {
     seen.reverse();
     assert_eq!(seen.join(" "), all);
     // And forwards.
-    let (first, resume) = text(ItemEventQuery {
-        limit_bytes: 5,
-        ..whole
-    });
+    let (first, resume) = text(ItemEventQuery { limit_bytes: 5, ..whole });
     assert_eq!((first.as_str(), resume), ("01 03", Some((1, 5))));
     // A row bigger than the limit comes alone; an empty range is empty.
-    assert_eq!(
-        text(ItemEventQuery {
-            limit_bytes: 1,
-            ..whole
-        })
-        .0,
-        "01"
-    );
-    assert_eq!(
-        text(ItemEventQuery {
-            from: (2, 9),
-            ..whole
-        }),
-        (String::new(), None)
-    );
+    assert_eq!(text(ItemEventQuery { limit_bytes: 1, ..whole }).0, "01");
+    assert_eq!(text(ItemEventQuery { from: (2, 9), ..whole }), (String::new(), None));
 }
 
 pub fn the_feed_is_dense(subject: &mut dyn Subject) {
@@ -303,10 +190,7 @@ pub fn the_feed_is_dense(subject: &mut dyn Subject) {
     assert_eq!(commit(store, vec![entry(3)]).feed_head, 3);
     let page = |after, limit| -> Vec<(u64, Vec<u8>)> {
         let page = store.feed(after, limit).unwrap();
-        page.rows
-            .into_iter()
-            .map(|row| (row.position, row.body))
-            .collect()
+        page.rows.into_iter().map(|row| (row.position, row.body)).collect()
     };
     assert_eq!(page(0, 2), [(1, b"feed 1".to_vec()), (2, b"feed 2".to_vec())]);
     assert_eq!(page(2, 2), [(3, b"feed 3".to_vec())]);
@@ -321,25 +205,14 @@ pub fn quarantine_is_bounded(subject: &mut dyn Subject) {
     let store = subject.store();
     let (session, other) = (create(store, "a"), create(store, "b"));
     let process = create_process(store);
-    let put = |session, size| {
-        commit(
-            store,
-            vec![WriteOp::Quarantine(quarantined(session, process, size))],
-        )
-    };
+    let put = |session, size| commit(store, vec![WriteOp::Quarantine(quarantined(session, process, size))]);
     put(other, 1);
     for size in 1..=QUARANTINE_MAX_RECORDS + 10 {
         put(session, usize::try_from(size).unwrap());
     }
     let page = store.quarantine(session).unwrap();
-    assert_eq!(
-        (page.rows.len() as u64, page.dropped),
-        (QUARANTINE_MAX_RECORDS, 10)
-    );
-    assert_eq!(
-        (page.rows[0].position, page.rows[0].reason.as_str()),
-        (11, "cannot be applied")
-    );
+    assert_eq!((page.rows.len() as u64, page.dropped), (QUARANTINE_MAX_RECORDS, 10));
+    assert_eq!((page.rows[0].position, page.rows[0].reason.as_str()), (11, "cannot be applied"));
     // By bytes: what fits beside the newest stays (265 and 266, the two newest before it); a record over the bound
     // stays alone.
     let bound = usize::try_from(QUARANTINE_MAX_BYTES).unwrap();
@@ -362,33 +235,18 @@ pub fn a_purged_session_keeps_its_names(subject: &mut dyn Subject) {
         vec![
             append(session, 0, vec![event(1, Some(1), "text")]),
             WriteOp::UpsertItem(item(session, 1, "i")),
-            WriteOp::PutSnapshot {
-                session,
-                epoch: 1,
-                seq: 1,
-                version: 1,
-                body: vec![],
-            },
-            WriteOp::ClaimThread {
-                scope: "s".to_owned(),
-                thread: thread.to_owned(),
-                session,
-            },
+            WriteOp::PutSnapshot { session, epoch: 1, seq: 1, version: 1, body: vec![] },
+            WriteOp::ClaimThread { scope: "s".to_owned(), thread: thread.to_owned(), session },
             WriteOp::Quarantine(quarantined(session, process, 1)),
         ]
     };
     commit(store, fill(session, "t1"));
     commit(store, fill(other, "t2"));
     // Long journals go in steps, oldest first.
-    let long = (2..=PURGE_EVENT_ROWS + 5)
-        .map(|seq| event(seq, None, ""))
-        .collect();
+    let long = (2..=PURGE_EVENT_ROWS + 5).map(|seq| event(seq, None, "")).collect();
     commit(store, vec![append(session, 1, long)]);
     commit(store, vec![WriteOp::PurgeSession { session }]);
-    assert_eq!(
-        runs(store, session, 1).first(),
-        Some(&(PURGE_EVENT_ROWS + 1, PURGE_EVENT_ROWS + 1))
-    );
+    assert_eq!(runs(store, session, 1).first(), Some(&(PURGE_EVENT_ROWS + 1, PURGE_EVENT_ROWS + 1)));
     assert!(store.has_events(session).unwrap());
     commit(store, vec![WriteOp::PurgeSession { session }]);
     assert!(!store.has_events(session).unwrap());

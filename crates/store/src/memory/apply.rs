@@ -21,10 +21,7 @@ type Table<K, V> = fn(&mut Durable) -> &mut BTreeMap<K, V>;
 
 pub(super) fn apply(durable: &mut Durable, write: &LaneWrite) -> Result<Committed, WriteError> {
     let commit_before = durable.commit;
-    let mut transaction = Transaction {
-        durable,
-        undo: Vec::new(),
-    };
+    let mut transaction = Transaction { durable, undo: Vec::new() };
     if let Err(refusal) = transaction.apply(write) {
         let Transaction { durable, undo } = transaction;
         for step in undo.into_iter().rev() {
@@ -34,10 +31,7 @@ pub(super) fn apply(durable: &mut Durable, write: &LaneWrite) -> Result<Committe
         return Err(refusal);
     }
     durable.commit += 1;
-    Ok(Committed {
-        commit: durable.commit,
-        feed_head: durable.feed_head(),
-    })
+    Ok(Committed { commit: durable.commit, feed_head: durable.feed_head() })
 }
 
 struct Transaction<'a> {
@@ -66,43 +60,21 @@ impl Transaction<'_> {
                 Ok(())
             }
             WriteOp::StartEpoch { session, epoch } => self.start_epoch(*session, *epoch),
-            WriteOp::AppendEvents {
-                session,
-                epoch,
-                expect_head,
-                events,
-            } => self.append_events(*session, *epoch, *expect_head, events),
+            WriteOp::AppendEvents { session, epoch, expect_head, events } => {
+                self.append_events(*session, *epoch, *expect_head, events)
+            }
             WriteOp::UpsertItem(item) => self.upsert_item(item),
-            WriteOp::PutSnapshot {
-                session,
-                epoch,
-                seq,
-                version,
-                body,
-            } => {
+            WriteOp::PutSnapshot { session, epoch, seq, version, body } => {
                 self.session_exists(*session)?;
                 let kept = self.durable.snapshots.get(session);
                 if kept.is_none_or(|kept| (*epoch, *seq) >= (kept.epoch, kept.seq)) {
-                    let row = SnapshotRow {
-                        epoch: *epoch,
-                        seq: *seq,
-                        version: *version,
-                        body: body.clone(),
-                    };
+                    let row = SnapshotRow { epoch: *epoch, seq: *seq, version: *version, body: body.clone() };
                     self.set(|durable| &mut durable.snapshots, *session, Some(row));
                 }
                 Ok(())
             }
-            WriteOp::ClaimThread {
-                scope,
-                thread,
-                session,
-            } => self.claim_thread(scope, thread, *session),
-            WriteOp::ReleaseThread {
-                scope,
-                thread,
-                session,
-            } => {
+            WriteOp::ClaimThread { scope, thread, session } => self.claim_thread(scope, thread, *session),
+            WriteOp::ReleaseThread { scope, thread, session } => {
                 let place = (scope.clone(), thread.clone());
                 if self.durable.threads.get(&place) == Some(session) {
                     self.set(|durable| &mut durable.threads, place, None);
@@ -111,23 +83,10 @@ impl Transaction<'_> {
             }
             WriteOp::CreateProcess(row) => self.create_process(row),
             WriteOp::UpdateProcess(update) => self.update_process(update),
-            WriteOp::PutAdapterState {
-                process,
-                scope,
-                version,
-                body,
-            } => {
+            WriteOp::PutAdapterState { process, scope, version, body } => {
                 self.process_exists(*process)?;
-                let row = AdapterStateRow {
-                    scope: scope.clone(),
-                    version: *version,
-                    body: body.clone(),
-                };
-                self.set(
-                    |durable| &mut durable.adapter_states,
-                    (*process, scope.clone()),
-                    Some(row),
-                );
+                let row = AdapterStateRow { scope: scope.clone(), version: *version, body: body.clone() };
+                self.set(|durable| &mut durable.adapter_states, (*process, scope.clone()), Some(row));
                 Ok(())
             }
             WriteOp::DropAdapterState { process, scope } => {
@@ -170,11 +129,7 @@ impl Transaction<'_> {
         table: Table<K, V>,
         gone: impl Fn(&K) -> bool,
     ) {
-        let keys: Vec<K> = table(self.durable)
-            .keys()
-            .filter(|key| gone(key))
-            .cloned()
-            .collect();
+        let keys: Vec<K> = table(self.durable).keys().filter(|key| gone(key)).cloned().collect();
         for key in keys {
             self.set(table, key, None);
         }
@@ -190,37 +145,21 @@ impl Transaction<'_> {
         if found == Some(check.fence) {
             return Ok(());
         }
-        Err(WriteError::Fenced {
-            session: check.session,
-            expected: check.fence,
-            found,
-        })
+        Err(WriteError::Fenced { session: check.session, expected: check.fence, found })
     }
 
     fn head(&self, session: SessionKey) -> Result<Head, WriteError> {
-        self.durable
-            .heads
-            .get(&session)
-            .copied()
-            .ok_or_else(|| missing_session(session))
+        self.durable.heads.get(&session).copied().ok_or_else(|| missing_session(session))
     }
 
     fn create_session(&mut self, new: &NewSession) -> Applied {
         if let Some(owner) = self.durable.session_ids.get(&new.id) {
-            return Err(Conflict::SessionId {
-                id: new.id.clone(),
-                owner: *owner,
-            }
-            .into());
+            return Err(Conflict::SessionId { id: new.id.clone(), owner: *owner }.into());
         }
         if self.durable.sessions.contains_key(&new.key) {
             return Err(Conflict::SessionKey { key: new.key }.into());
         }
-        let head = Head {
-            epoch: 1,
-            head: 0,
-            fence: 0,
-        };
+        let head = Head { epoch: 1, head: 0, fence: 0 };
         let row = SessionRow {
             key: new.key,
             id: new.id.clone(),
@@ -250,17 +189,9 @@ impl Transaction<'_> {
         let head = self.head(update.key)?;
         if let Some(fence) = update.fence {
             if fence < head.fence {
-                return Err(Conflict::FenceBack {
-                    session: update.key,
-                    found: head.fence,
-                }
-                .into());
+                return Err(Conflict::FenceBack { session: update.key, found: head.fence }.into());
             }
-            self.set(
-                |durable| &mut durable.heads,
-                update.key,
-                Some(Head { fence, ..head }),
-            );
+            self.set(|durable| &mut durable.heads, update.key, Some(Head { fence, ..head }));
         }
         let row = self.durable.sessions.get(&update.key);
         let mut row = row.cloned().ok_or_else(|| missing_session(update.key))?;
@@ -277,10 +208,7 @@ impl Transaction<'_> {
     }
 
     fn purge_session(&mut self, session: SessionKey) {
-        let oldest = self
-            .durable
-            .events
-            .range((session, 0, 0)..=(session, u64::MAX, u64::MAX));
+        let oldest = self.durable.events.range((session, 0, 0)..=(session, u64::MAX, u64::MAX));
         let limit = usize::try_from(PURGE_EVENT_ROWS).unwrap_or(usize::MAX);
         let places: Vec<_> = oldest.take(limit).map(|(place, _)| *place).collect();
         for place in places {
@@ -290,15 +218,8 @@ impl Transaction<'_> {
         self.remove_where(|durable| &mut durable.item_ids, |place| place.0 == session);
         self.remove_where(|durable| &mut durable.snapshots, |place| *place == session);
         self.remove_where(|durable| &mut durable.quarantine, |place| place.0 == session);
-        self.remove_where(
-            |durable| &mut durable.quarantine_dropped,
-            |place| *place == session,
-        );
-        let owned = self
-            .durable
-            .threads
-            .iter()
-            .filter(|(_, owner)| **owner == session);
+        self.remove_where(|durable| &mut durable.quarantine_dropped, |place| *place == session);
+        let owned = self.durable.threads.iter().filter(|(_, owner)| **owner == session);
         let places: Vec<_> = owned.map(|(place, _)| place.clone()).collect();
         for place in places {
             self.set(|durable| &mut durable.threads, place, None);
@@ -308,22 +229,9 @@ impl Transaction<'_> {
     fn start_epoch(&mut self, session: SessionKey, epoch: u64) -> Applied {
         let head = self.head(session)?;
         if head.epoch + 1 != epoch {
-            return Err(Conflict::Head {
-                session,
-                epoch: head.epoch,
-                head: head.head,
-            }
-            .into());
+            return Err(Conflict::Head { session, epoch: head.epoch, head: head.head }.into());
         }
-        self.set(
-            |durable| &mut durable.heads,
-            session,
-            Some(Head {
-                epoch,
-                head: 0,
-                ..head
-            }),
-        );
+        self.set(|durable| &mut durable.heads, session, Some(Head { epoch, head: 0, ..head }));
         Ok(())
     }
 
@@ -337,21 +245,9 @@ impl Transaction<'_> {
         let new_head = check_dense(expect_head, events)?;
         let head = self.head(session)?;
         if (head.epoch, head.head) != (epoch, expect_head) {
-            return Err(Conflict::Head {
-                session,
-                epoch: head.epoch,
-                head: head.head,
-            }
-            .into());
+            return Err(Conflict::Head { session, epoch: head.epoch, head: head.head }.into());
         }
-        self.set(
-            |durable| &mut durable.heads,
-            session,
-            Some(Head {
-                head: new_head,
-                ..head
-            }),
-        );
+        self.set(|durable| &mut durable.heads, session, Some(Head { head: new_head, ..head }));
         for event in events {
             let row = EventRow {
                 epoch,
@@ -368,11 +264,8 @@ impl Transaction<'_> {
         // One step for all: behind the old head there was nothing.
         self.undo.push(Box::new(move |durable| {
             let first = (session, epoch, expect_head + 1);
-            let appended: Vec<_> = durable
-                .events
-                .range(first..=(session, epoch, new_head))
-                .map(|(place, _)| *place)
-                .collect();
+            let appended: Vec<_> =
+                durable.events.range(first..=(session, epoch, new_head)).map(|(place, _)| *place).collect();
             for place in appended {
                 durable.events.remove(&place);
             }
@@ -382,18 +275,8 @@ impl Transaction<'_> {
 
     fn upsert_item(&mut self, item: &ItemRow) -> Applied {
         let id = (item.session, item.id.clone());
-        if let Some(&ordinal) = self
-            .durable
-            .item_ids
-            .get(&id)
-            .filter(|ordinal| **ordinal != item.ordinal)
-        {
-            return Err(Conflict::ItemId {
-                session: item.session,
-                id: item.id.clone(),
-                ordinal,
-            }
-            .into());
+        if let Some(&ordinal) = self.durable.item_ids.get(&id).filter(|ordinal| **ordinal != item.ordinal) {
+            return Err(Conflict::ItemId { session: item.session, id: item.id.clone(), ordinal }.into());
         }
         self.session_exists(item.session)?;
         let place = (item.session, item.ordinal);
@@ -410,11 +293,9 @@ impl Transaction<'_> {
         self.session_exists(session)?;
         let place = (scope.to_owned(), thread.to_owned());
         match self.durable.threads.get(&place) {
-            Some(owner) if *owner != session => Err(Conflict::Thread {
-                thread: place.1,
-                owner: *owner,
+            Some(owner) if *owner != session => {
+                Err(Conflict::Thread { thread: place.1, owner: *owner }.into())
             }
-            .into()),
             Some(_) => Ok(()),
             None => {
                 self.set(|durable| &mut durable.threads, place, Some(session));
@@ -460,42 +341,20 @@ impl Transaction<'_> {
 
     fn trim_inputs(&mut self, process: ProcessKey, up_to: u64) -> Applied {
         self.process_exists(process)?;
-        let trimmed = self
-            .durable
-            .trimmed
-            .get(&process)
-            .copied()
-            .unwrap_or(0)
-            .max(up_to);
+        let trimmed = self.durable.trimmed.get(&process).copied().unwrap_or(0).max(up_to);
         self.set(|durable| &mut durable.trimmed, process, Some(trimmed));
-        self.remove_where(
-            |durable| &mut durable.inputs,
-            |place| place.0 == process && place.1 <= up_to,
-        );
+        self.remove_where(|durable| &mut durable.inputs, |place| place.0 == process && place.1 <= up_to);
         Ok(())
     }
 
     fn register_id(&mut self, registration: &IdRegistration) -> Applied {
-        let IdRegistration {
-            kind,
-            id,
-            session,
-            fingerprint,
-        } = registration;
+        let IdRegistration { kind, id, session, fingerprint } = registration;
         self.session_exists(*session)?;
         let place = (kind.to_string(), id.clone());
-        let wanted = IdOwner {
-            session: *session,
-            fingerprint: fingerprint.clone(),
-        };
+        let wanted = IdOwner { session: *session, fingerprint: fingerprint.clone() };
         match self.durable.ids.get(&place) {
             Some(found) if *found == wanted => Ok(()),
-            Some(found) => Err(Conflict::Id {
-                kind: place.0,
-                id: place.1,
-                owner: found.session,
-            }
-            .into()),
+            Some(found) => Err(Conflict::Id { kind: place.0, id: place.1, owner: found.session }.into()),
             None => {
                 self.set(|durable| &mut durable.ids, place, Some(wanted));
                 Ok(())
@@ -505,10 +364,7 @@ impl Transaction<'_> {
 
     fn put_operation(&mut self, operation: &NewOperation) -> Applied {
         if self.durable.operations.contains_key(&operation.key) {
-            return Err(Conflict::Operation {
-                key: operation.key.clone(),
-            }
-            .into());
+            return Err(Conflict::Operation { key: operation.key.clone() }.into());
         }
         let row = OperationRow {
             key: operation.key.clone(),
@@ -518,11 +374,7 @@ impl Transaction<'_> {
             response: operation.response.clone(),
         };
         let arrival = self.arrival();
-        self.set(
-            |durable| &mut durable.operations,
-            operation.key.clone(),
-            Some((arrival, row)),
-        );
+        self.set(|durable| &mut durable.operations, operation.key.clone(), Some((arrival, row)));
         Ok(())
     }
 
@@ -579,12 +431,7 @@ impl Transaction<'_> {
         if dropped.is_empty() {
             return Ok(());
         }
-        let before = self
-            .durable
-            .quarantine_dropped
-            .get(&session)
-            .copied()
-            .unwrap_or(0);
+        let before = self.durable.quarantine_dropped.get(&session).copied().unwrap_or(0);
         let now = before + dropped.len() as u64;
         self.set(|durable| &mut durable.quarantine_dropped, session, Some(now));
         for place in dropped {
@@ -598,11 +445,7 @@ impl Transaction<'_> {
     }
 
     fn process_exists(&self, process: ProcessKey) -> Applied {
-        if self.durable.processes.contains_key(&process) {
-            Ok(())
-        } else {
-            Err(missing_process(process))
-        }
+        if self.durable.processes.contains_key(&process) { Ok(()) } else { Err(missing_process(process)) }
     }
 }
 
@@ -620,15 +463,9 @@ fn replace<T: Clone>(field: &mut T, new: &Option<T>) {
 }
 
 fn missing_session(session: SessionKey) -> WriteError {
-    WriteError::Missing {
-        what: "session",
-        key: session.0,
-    }
+    WriteError::Missing { what: "session", key: session.0 }
 }
 
 fn missing_process(process: ProcessKey) -> WriteError {
-    WriteError::Missing {
-        what: "process",
-        key: process.0,
-    }
+    WriteError::Missing { what: "process", key: process.0 }
 }

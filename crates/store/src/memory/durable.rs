@@ -62,12 +62,7 @@ impl Durable {
     pub(super) fn session(&self, key: SessionKey) -> Option<SessionRow> {
         let head = self.heads.get(&key)?;
         let row = self.sessions.get(&key)?.clone();
-        Some(SessionRow {
-            epoch: head.epoch,
-            head: head.head,
-            fence: head.fence,
-            ..row
-        })
+        Some(SessionRow { epoch: head.epoch, head: head.head, fence: head.fence, ..row })
     }
 
     pub(super) fn sessions(
@@ -85,15 +80,12 @@ impl Durable {
         };
         let before = after.unwrap_or(SessionKey(i64::MAX));
         let newest_first = self.sessions.range(..before).rev().filter(|(_, row)| wanted(row));
-        newest_first
-            .take(limit)
-            .filter_map(|(key, _)| self.session(*key))
-            .collect()
+        newest_first.take(limit).filter_map(|(key, _)| self.session(*key)).collect()
     }
 
     pub(super) fn unrested_sessions(&self) -> Vec<SessionRow> {
         let unrested = |row: &SessionRow| {
-            !row.deleted && (row.process.is_some() || !matches!(row.status.as_str(), "idle" | "closed"))
+            row.process.is_some() || (!row.deleted && !matches!(row.status.as_str(), "idle" | "closed"))
         };
         let keys = self.sessions.iter().filter(|(_, row)| unrested(row));
         keys.filter_map(|(key, _)| self.session(*key)).collect()
@@ -109,11 +101,7 @@ impl Durable {
         let mut page = EventPage::default();
         let mut used = 0_usize;
         let from = (session, epoch, after_seq.saturating_add(1));
-        for event in self
-            .events
-            .range(from..=(session, epoch, u64::MAX))
-            .map(|(_, event)| event)
-        {
+        for event in self.events.range(from..=(session, epoch, u64::MAX)).map(|(_, event)| event) {
             used = used.saturating_add(event.body.len());
             let full = page.rows.len() >= limit.rows || used > limit.bytes;
             if full && !page.rows.is_empty() {
@@ -132,15 +120,9 @@ impl Durable {
         }
         let mut used = 0_usize;
         let place = |(epoch, seq): (u64, u64)| (query.session, epoch, seq);
-        let range = self
-            .events
-            .range(place(query.from)..=place(query.to))
-            .map(|(_, event)| event);
-        let ordered: Box<dyn Iterator<Item = &EventRow>> = if query.backwards {
-            Box::new(range.rev())
-        } else {
-            Box::new(range)
-        };
+        let range = self.events.range(place(query.from)..=place(query.to)).map(|(_, event)| event);
+        let ordered: Box<dyn Iterator<Item = &EventRow>> =
+            if query.backwards { Box::new(range.rev()) } else { Box::new(range) };
         for event in ordered.filter(|event| event.item == Some(query.ordinal)) {
             used = used.saturating_add(event.body.len());
             if used > query.limit_bytes && !page.rows.is_empty() {

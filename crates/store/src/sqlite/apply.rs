@@ -29,10 +29,7 @@ pub(super) struct Applier<'a> {
 
 impl<'a> Applier<'a> {
     pub(super) fn new(connection: &'a Connection, commit: u64, feed_head: u64) -> Self {
-        Self {
-            connection,
-            counters: Counters { commit, feed_head },
-        }
+        Self { connection, counters: Counters { commit, feed_head } }
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -59,20 +56,11 @@ impl<'a> Applier<'a> {
             WriteOp::UpdateSession(update) => self.update_session(update),
             WriteOp::PurgeSession { session } => self.purge_session(*session),
             WriteOp::StartEpoch { session, epoch } => self.start_epoch(*session, *epoch),
-            WriteOp::AppendEvents {
-                session,
-                epoch,
-                expect_head,
-                events,
-            } => self.append_events(*session, *epoch, *expect_head, events),
+            WriteOp::AppendEvents { session, epoch, expect_head, events } => {
+                self.append_events(*session, *epoch, *expect_head, events)
+            }
             WriteOp::UpsertItem(item) => self.upsert_item(item),
-            WriteOp::PutSnapshot {
-                session,
-                epoch,
-                seq,
-                version,
-                body,
-            } => {
+            WriteOp::PutSnapshot { session, epoch, seq, version, body } => {
                 self.session_exists(*session)?;
                 self.run(
                     "INSERT INTO snapshots (session, epoch, seq, version, body) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -83,31 +71,15 @@ impl<'a> Applier<'a> {
                     params![session.0, epoch, seq, version, body],
                 )
             }
-            WriteOp::ClaimThread {
-                scope,
-                thread,
-                session,
-            } => self.claim_thread(scope, thread, *session),
-            WriteOp::ReleaseThread {
-                scope,
-                thread,
-                session,
-            } => self.run(
+            WriteOp::ClaimThread { scope, thread, session } => self.claim_thread(scope, thread, *session),
+            WriteOp::ReleaseThread { scope, thread, session } => self.run(
                 "DELETE FROM threads WHERE scope = ?1 AND thread = ?2 AND session = ?3",
                 params![scope, thread, session.0],
             ),
             WriteOp::CreateProcess(row) => self.create_process(row),
             WriteOp::UpdateProcess(update) => self.update_process(update),
-            WriteOp::PutAdapterState {
-                process,
-                scope,
-                version,
-                body,
-            } => {
-                if self
-                    .number("SELECT 1 FROM processes WHERE key = ?1", [process.0])?
-                    .is_none()
-                {
+            WriteOp::PutAdapterState { process, scope, version, body } => {
+                if self.number("SELECT 1 FROM processes WHERE key = ?1", [process.0])?.is_none() {
                     return Err(missing_process(*process));
                 }
                 self.run(
@@ -160,26 +132,14 @@ impl<'a> Applier<'a> {
         if found == Some(check.fence) {
             return Ok(());
         }
-        Err(WriteError::Fenced {
-            session: check.session,
-            expected: check.fence,
-            found,
-        }
-        .into())
+        Err(WriteError::Fenced { session: check.session, expected: check.fence, found }.into())
     }
 
     fn create_session(&self, new: &NewSession) -> Applied {
         if let Some(owner) = self.number("SELECT key FROM sessions WHERE id = ?1", [&new.id])? {
-            return Err(Conflict::SessionId {
-                id: new.id.clone(),
-                owner: SessionKey(owner),
-            }
-            .into());
+            return Err(Conflict::SessionId { id: new.id.clone(), owner: SessionKey(owner) }.into());
         }
-        if self
-            .number("SELECT key FROM sessions WHERE key = ?1", [new.key.0])?
-            .is_some()
-        {
+        if self.number("SELECT key FROM sessions WHERE key = ?1", [new.key.0])?.is_some() {
             return Err(Conflict::SessionKey { key: new.key }.into());
         }
         self.run(
@@ -188,14 +148,8 @@ impl<'a> Applier<'a> {
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, 'idle', 0, 0, 0)",
             params![new.key.0, new.id, new.agent, new.name, new.cwd, new.created_at],
         )?;
-        self.run(
-            "INSERT INTO heads (session, epoch, head, fence) VALUES (?1, 1, 0, 0)",
-            [new.key.0],
-        )?;
-        self.run(
-            "INSERT INTO launches (session, body) VALUES (?1, ?2)",
-            params![new.key.0, new.launch],
-        )
+        self.run("INSERT INTO heads (session, epoch, head, fence) VALUES (?1, 1, 0, 0)", [new.key.0])?;
+        self.run("INSERT INTO launches (session, body) VALUES (?1, ?2)", params![new.key.0, new.launch])
     }
 
     fn update_session(&self, update: &SessionUpdate) -> Applied {
@@ -205,11 +159,7 @@ impl<'a> Applier<'a> {
             if self.change(raise, params![key, fence])? == 0 {
                 let found = self.unsigned("SELECT fence FROM heads WHERE session = ?1", [key])?;
                 return Err(match found {
-                    Some(found) => Conflict::FenceBack {
-                        session: update.key,
-                        found,
-                    }
-                    .into(),
+                    Some(found) => Conflict::FenceBack { session: update.key, found }.into(),
                     None => missing_session(update.key),
                 });
             }
@@ -241,11 +191,7 @@ impl<'a> Applier<'a> {
                 update.needs,
             ],
         )?;
-        if changed == 0 {
-            Err(missing_session(update.key))
-        } else {
-            Ok(())
-        }
+        if changed == 0 { Err(missing_session(update.key)) } else { Ok(()) }
     }
 
     fn purge_session(&self, session: SessionKey) -> Applied {
@@ -262,9 +208,7 @@ impl<'a> Applier<'a> {
             "SELECT epoch, seq FROM events WHERE session = ?1 ORDER BY epoch, seq LIMIT 1 OFFSET ?2",
         )?;
         let boundary: Option<(u64, u64)> = first_to_stay
-            .query_row(params![session.0, PURGE_EVENT_ROWS], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
+            .query_row(params![session.0, PURGE_EVENT_ROWS], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         match boundary {
             Some((epoch, seq)) => self.run(
@@ -280,11 +224,7 @@ impl<'a> Applier<'a> {
             "UPDATE heads SET epoch = ?2, head = 0 WHERE session = ?1 AND epoch + 1 = ?2",
             params![session.0, epoch],
         )?;
-        if changed == 1 {
-            Ok(())
-        } else {
-            Err(self.head_conflict(session)?)
-        }
+        if changed == 1 { Ok(()) } else { Err(self.head_conflict(session)?) }
     }
 
     fn append_events(
@@ -325,12 +265,9 @@ impl<'a> Applier<'a> {
 
     /// Why a change of the head of `session` touched no row.
     fn head_conflict(&self, session: SessionKey) -> Result<ApplyError, ApplyError> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT epoch, head FROM heads WHERE session = ?1")?;
-        let found = statement
-            .query_row([session.0], |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()?;
+        let mut statement =
+            self.connection.prepare_cached("SELECT epoch, head FROM heads WHERE session = ?1")?;
+        let found = statement.query_row([session.0], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
         Ok(match found {
             Some((epoch, head)) => Conflict::Head { session, epoch, head }.into(),
             None => missing_session(session),
@@ -343,12 +280,7 @@ impl<'a> Applier<'a> {
             params![item.session.0, item.id],
         )?;
         if let Some(ordinal) = holder.filter(|ordinal| *ordinal != item.ordinal) {
-            return Err(Conflict::ItemId {
-                session: item.session,
-                id: item.id.clone(),
-                ordinal,
-            }
-            .into());
+            return Err(Conflict::ItemId { session: item.session, id: item.id.clone(), ordinal }.into());
         }
         self.session_exists(item.session)?;
         self.run(
@@ -384,17 +316,12 @@ impl<'a> Applier<'a> {
             params![scope, thread, session.0],
         )?;
         let owner = self
-            .number(
-                "SELECT session FROM threads WHERE scope = ?1 AND thread = ?2",
-                params![scope, thread],
-            )?
+            .number("SELECT session FROM threads WHERE scope = ?1 AND thread = ?2", params![scope, thread])?
             .map(SessionKey);
         match owner {
-            Some(owner) if owner != session => Err(Conflict::Thread {
-                thread: thread.to_owned(),
-                owner,
+            Some(owner) if owner != session => {
+                Err(Conflict::Thread { thread: thread.to_owned(), owner }.into())
             }
-            .into()),
             _ => Ok(()),
         }
     }
@@ -445,11 +372,7 @@ impl<'a> Applier<'a> {
                 update.exit,
             ],
         )?;
-        if changed == 0 {
-            Err(missing_process(update.key))
-        } else {
-            Ok(())
-        }
+        if changed == 0 { Err(missing_process(update.key)) } else { Ok(()) }
     }
 
     fn push_input(&self, input: &NewInput) -> Applied {
@@ -466,11 +389,7 @@ impl<'a> Applier<'a> {
              ON CONFLICT DO NOTHING",
             params![process.0, n, input.connection, input.urgent, input.payload],
         )?;
-        if pushed == 1 {
-            Ok(())
-        } else {
-            Err(Conflict::Input { process, n }.into())
-        }
+        if pushed == 1 { Ok(()) } else { Err(Conflict::Input { process, n }.into()) }
     }
 
     fn trim_inputs(&self, process: ProcessKey, up_to: u64) -> Applied {
@@ -481,19 +400,11 @@ impl<'a> Applier<'a> {
         if found == 0 {
             return Err(missing_process(process));
         }
-        self.run(
-            "DELETE FROM inputs WHERE process = ?1 AND n <= ?2",
-            params![process.0, up_to],
-        )
+        self.run("DELETE FROM inputs WHERE process = ?1 AND n <= ?2", params![process.0, up_to])
     }
 
     fn register_id(&self, registration: &IdRegistration) -> Applied {
-        let IdRegistration {
-            kind,
-            id,
-            session,
-            fingerprint,
-        } = registration;
+        let IdRegistration { kind, id, session, fingerprint } = registration;
         self.session_exists(*session)?;
         let inserted = self.change(
             "INSERT INTO ids (kind, id, session, fingerprint) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
@@ -505,41 +416,22 @@ impl<'a> Applier<'a> {
         let mut statement = self
             .connection
             .prepare_cached("SELECT session, fingerprint = ?3 FROM ids WHERE kind = ?1 AND id = ?2")?;
-        let (owner, same): (i64, bool) = statement.query_row(params![kind, id, fingerprint], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?;
+        let (owner, same): (i64, bool) =
+            statement.query_row(params![kind, id, fingerprint], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let owner = SessionKey(owner);
         if owner == *session && same {
             return Ok(());
         }
-        Err(Conflict::Id {
-            kind: kind.to_string(),
-            id: id.clone(),
-            owner,
-        }
-        .into())
+        Err(Conflict::Id { kind: kind.to_string(), id: id.clone(), owner }.into())
     }
 
     fn put_operation(&self, operation: &NewOperation) -> Applied {
         let inserted = self.change(
             "INSERT INTO operations (key, fingerprint, at, status, response) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT DO NOTHING",
-            params![
-                operation.key,
-                operation.fingerprint,
-                operation.at,
-                operation.status,
-                operation.response
-            ],
+            params![operation.key, operation.fingerprint, operation.at, operation.status, operation.response],
         )?;
-        if inserted == 1 {
-            Ok(())
-        } else {
-            Err(Conflict::Operation {
-                key: operation.key.clone(),
-            }
-            .into())
-        }
+        if inserted == 1 { Ok(()) } else { Err(Conflict::Operation { key: operation.key.clone() }.into()) }
     }
 
     fn prune_operations(&self, now: i64) -> Applied {
@@ -547,21 +439,15 @@ impl<'a> Applier<'a> {
         let mut newest_to_go = self
             .connection
             .prepare_cached("SELECT at, n FROM operations ORDER BY at DESC, n DESC LIMIT 1 OFFSET ?1")?;
-        let boundary: Option<(i64, i64)> = newest_to_go
-            .query_row([OPERATION_KEEP_ROWS], |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()?;
+        let boundary: Option<(i64, i64)> =
+            newest_to_go.query_row([OPERATION_KEEP_ROWS], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
         let Some((at, n)) = boundary else {
             return Ok(());
         };
         self.run(
             "DELETE FROM operations WHERE n IN (
                  SELECT n FROM operations WHERE (at, n) <= (?1, ?2) AND at < ?3 ORDER BY at, n LIMIT ?4)",
-            params![
-                at,
-                n,
-                now.saturating_sub(OPERATION_KEEP_MS),
-                OPERATION_PRUNE_BATCH
-            ],
+            params![at, n, now.saturating_sub(OPERATION_KEEP_MS), OPERATION_PRUNE_BATCH],
         )
     }
 
@@ -620,17 +506,9 @@ impl<'a> Applier<'a> {
 }
 
 fn missing_session(session: SessionKey) -> ApplyError {
-    WriteError::Missing {
-        what: "session",
-        key: session.0,
-    }
-    .into()
+    WriteError::Missing { what: "session", key: session.0 }.into()
 }
 
 fn missing_process(process: ProcessKey) -> ApplyError {
-    WriteError::Missing {
-        what: "process",
-        key: process.0,
-    }
-    .into()
+    WriteError::Missing { what: "process", key: process.0 }.into()
 }

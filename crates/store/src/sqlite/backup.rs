@@ -16,9 +16,7 @@ const ALL_PAGES: i32 = -1;
 
 pub(super) fn backup(store: &SqliteStore, target: &Path) -> Result<(), BackupError> {
     if target.symlink_metadata().is_ok() {
-        return Err(BackupError::Exists {
-            path: target.to_owned(),
-        });
+        return Err(BackupError::Exists { path: target.to_owned() });
     }
     let unfinished = beside(target, ".unfinished");
     let copied = copy(store, &unfinished).and_then(|()| publish(&unfinished, target));
@@ -28,19 +26,13 @@ pub(super) fn backup(store: &SqliteStore, target: &Path) -> Result<(), BackupErr
 }
 
 fn copy(store: &SqliteStore, unfinished: &Path) -> Result<(), BackupError> {
-    let database = |source| BackupError::Database {
-        path: unfinished.to_owned(),
-        source,
-    };
+    let database = |source| BackupError::Database { path: unfinished.to_owned(), source };
     // What an interrupted backup left.
     match fs::remove_file(unfinished) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(source) => {
-            return Err(BackupError::Io {
-                path: unfinished.to_owned(),
-                source,
-            });
+            return Err(BackupError::Io { path: unfinished.to_owned(), source });
         }
     }
     let copied = store.readers.with_connection(|source| -> rusqlite::Result<()> {
@@ -51,10 +43,7 @@ fn copy(store: &SqliteStore, unfinished: &Path) -> Result<(), BackupError> {
         let step = Backup::new(source, &mut target)?.step(ALL_PAGES)?;
         if step != StepResult::Done {
             let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
-            return Err(rusqlite::Error::SqliteFailure(
-                busy,
-                Some("the database is locked".to_owned()),
-            ));
+            return Err(rusqlite::Error::SqliteFailure(busy, Some("the database is locked".to_owned())));
         }
         target.close().map_err(|(_, error)| error)
     });
@@ -66,36 +55,20 @@ fn copy(store: &SqliteStore, unfinished: &Path) -> Result<(), BackupError> {
             return Err(database(rusqlite::Error::SqliteFailure(failure, Some(detail))));
         }
     }
-    let io = |source| BackupError::Io {
-        path: unfinished.to_owned(),
-        source,
-    };
-    File::open(unfinished)
-        .and_then(|file| file.sync_all())
-        .map_err(io)
+    let io = |source| BackupError::Io { path: unfinished.to_owned(), source };
+    File::open(unfinished).and_then(|file| file.sync_all()).map_err(io)
 }
 
 /// Gives the copy its name, unless somebody took the name meanwhile.
 fn publish(unfinished: &Path, target: &Path) -> Result<(), BackupError> {
     fs::hard_link(unfinished, target).map_err(|source| match source.kind() {
-        io::ErrorKind::AlreadyExists => BackupError::Exists {
-            path: target.to_owned(),
-        },
-        _ => BackupError::Io {
-            path: target.to_owned(),
-            source,
-        },
+        io::ErrorKind::AlreadyExists => BackupError::Exists { path: target.to_owned() },
+        _ => BackupError::Io { path: target.to_owned(), source },
     })?;
-    let folder = target
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)
         .and_then(|folder| folder.sync_all())
-        .map_err(|source| BackupError::Io {
-            path: target.to_owned(),
-            source,
-        })
+        .map_err(|source| BackupError::Io { path: target.to_owned(), source })
 }
 
 /// `path` with something added to its file name.

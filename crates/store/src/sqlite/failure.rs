@@ -34,15 +34,11 @@ impl From<rusqlite::Error> for ApplyError {
                 Conflict::Constraint { detail }.into()
             }
             // A number or a body that the database cannot hold: the fault of this write alone.
-            rusqlite::Error::ToSqlConversionFailure(_) => WriteError::Invalid {
-                detail: error.to_string(),
+            rusqlite::Error::ToSqlConversionFailure(_) => {
+                WriteError::Invalid { detail: error.to_string() }.into()
             }
-            .into(),
             rusqlite::Error::SqliteFailure(failure, _) if failure.code == ErrorCode::TooBig => {
-                WriteError::Invalid {
-                    detail: error.to_string(),
-                }
-                .into()
+                WriteError::Invalid { detail: error.to_string() }.into()
             }
             _ => Self::Database(write_error(&error)),
         }
@@ -52,30 +48,22 @@ impl From<rusqlite::Error> for ApplyError {
 pub(super) fn write_error(error: &rusqlite::Error) -> WriteError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => WriteError::DiskFull,
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => WriteError::Corrupt {
-            detail: describe(error),
-        },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            WriteError::Corrupt { detail: describe(error) }
+        }
         Some(ErrorCode::ReadOnly) => WriteError::ReadOnly { why: describe(error) },
-        None if is_unreadable_value(error) => WriteError::Corrupt {
-            detail: describe(error),
-        },
-        _ => WriteError::Io {
-            detail: describe(error),
-        },
+        None if is_unreadable_value(error) => WriteError::Corrupt { detail: describe(error) },
+        _ => WriteError::Io { detail: describe(error) },
     }
 }
 
 pub(super) fn read_error(error: &rusqlite::Error) -> ReadError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => ReadError::Corrupt {
-            detail: describe(error),
-        },
-        None if is_unreadable_value(error) => ReadError::Corrupt {
-            detail: describe(error),
-        },
-        _ => ReadError::Io {
-            detail: describe(error),
-        },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            ReadError::Corrupt { detail: describe(error) }
+        }
+        None if is_unreadable_value(error) => ReadError::Corrupt { detail: describe(error) },
+        _ => ReadError::Io { detail: describe(error) },
     }
 }
 

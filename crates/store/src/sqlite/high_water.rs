@@ -46,21 +46,13 @@ pub(super) struct HighWater {
 
 impl HighWater {
     pub(super) fn open(path: &Path) -> io::Result<(Self, Mark)> {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)?;
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         // One byte more than a mark has, to see that the file ends there.
         let mut text = Vec::with_capacity(WIDTH + 1);
         file.by_ref().take(WIDTH as u64 + 1).read_to_end(&mut text)?;
-        let found = if text.is_empty() {
-            Mark::Absent
-        } else {
-            parse(&text).map_or(Mark::Unreadable, Mark::At)
-        };
+        let found =
+            if text.is_empty() { Mark::Absent } else { parse(&text).map_or(Mark::Unreadable, Mark::At) };
         if found == Mark::Unreadable {
             file.set_len(0)?;
         }
@@ -89,9 +81,7 @@ pub(super) fn look(path: &Path) -> io::Result<Mark> {
 }
 
 fn parse(text: &[u8]) -> Option<u64> {
-    let digits = text
-        .strip_suffix(b"\n")
-        .filter(|digits| digits.len() == WIDTH - 1)?;
+    let digits = text.strip_suffix(b"\n").filter(|digits| digits.len() == WIDTH - 1)?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
@@ -118,12 +108,7 @@ mod tests {
     fn what_is_no_mark_is_unreadable_and_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mark");
-        for text in [
-            "garbage",
-            "00000000000000000001",
-            "000000000000000000001\n",
-            "-0000000000000000001\n",
-        ] {
+        for text in ["garbage", "00000000000000000001", "000000000000000000001\n", "-0000000000000000001\n"] {
             std::fs::write(&path, text).unwrap();
             let (mut water, found) = HighWater::open(&path).unwrap();
             assert_eq!(found, Mark::Unreadable, "{text:?}");

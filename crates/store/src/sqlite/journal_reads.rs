@@ -15,10 +15,7 @@ use crate::write::{ItemRow, ProcessKey, SessionKey};
 const ITEM_SCAN_ROWS: usize = 65_536;
 
 const EVENT_COLUMNS: &str = "epoch, seq, coalesce(first_seq, seq), at, fence, kind, item, body";
-const EVENTS: Collect = Collect {
-    table: "events",
-    key_columns: 2,
-};
+const EVENTS: Collect = Collect { table: "events", key_columns: 2 };
 
 fn read_event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
     Ok(EventRow {
@@ -60,9 +57,7 @@ pub(super) fn events(
 }
 
 pub(super) fn has_events(reader: &Connection, session: SessionKey) -> rusqlite::Result<bool> {
-    reader
-        .prepare_cached("SELECT 1 FROM events WHERE session = ?1 LIMIT 1")?
-        .exists([session.0])
+    reader.prepare_cached("SELECT 1 FROM events WHERE session = ?1 LIMIT 1")?.exists([session.0])
 }
 
 fn item_events_sql(backwards: bool) -> String {
@@ -89,31 +84,26 @@ pub(super) fn events_of_item(reader: &Connection, query: ItemEventQuery) -> rusq
             Ok(Err((row.get(0)?, row.get(1)?)))
         }
     };
-    EVENTS.each(
-        rows,
-        &mut page.bad,
-        read,
-        |found: Result<EventRow, (u64, u64)>| {
-            looked_at += 1;
-            let place = match &found {
-                Ok(event) => (event.epoch, event.seq),
-                Err(place) => *place,
-            };
-            if looked_at > ITEM_SCAN_ROWS {
+    EVENTS.each(rows, &mut page.bad, read, |found: Result<EventRow, (u64, u64)>| {
+        looked_at += 1;
+        let place = match &found {
+            Ok(event) => (event.epoch, event.seq),
+            Err(place) => *place,
+        };
+        if looked_at > ITEM_SCAN_ROWS {
+            page.resume = Some(place);
+            return Next::Stop;
+        }
+        if let Ok(event) = found {
+            used = used.saturating_add(event.body.len());
+            if used > query.limit_bytes && !page.rows.is_empty() {
                 page.resume = Some(place);
                 return Next::Stop;
             }
-            if let Ok(event) = found {
-                used = used.saturating_add(event.body.len());
-                if used > query.limit_bytes && !page.rows.is_empty() {
-                    page.resume = Some(place);
-                    return Next::Stop;
-                }
-                page.rows.push(event);
-            }
-            Next::Go
-        },
-    )?;
+            page.rows.push(event);
+        }
+        Next::Go
+    })?;
     Ok(page)
 }
 
@@ -121,12 +111,7 @@ pub(super) fn snapshot(reader: &Connection, session: SessionKey) -> rusqlite::Re
     let mut statement =
         reader.prepare_cached("SELECT epoch, seq, version, body FROM snapshots WHERE session = ?1")?;
     let read = |row: &Row<'_>| {
-        Ok(SnapshotRow {
-            epoch: row.get(0)?,
-            seq: row.get(1)?,
-            version: row.get(2)?,
-            body: bytes(row, 3)?,
-        })
+        Ok(SnapshotRow { epoch: row.get(0)?, seq: row.get(1)?, version: row.get(2)?, body: bytes(row, 3)? })
     };
     statement.query_row([session.0], read).optional()
 }
@@ -162,11 +147,7 @@ pub(super) fn items(
         "{ITEM} WHERE session = ?1 AND ordinal < ?2 ORDER BY ordinal DESC LIMIT ?3"
     ))?;
     let rows = statement.query(params![session.0, before.unwrap_or(i64::MAX), row_limit(limit)])?;
-    Collect {
-        table: "items",
-        key_columns: 3,
-    }
-    .all(rows, read_item)
+    Collect { table: "items", key_columns: 3 }.all(rows, read_item)
 }
 
 pub(super) fn item(reader: &Connection, session: SessionKey, id: &str) -> rusqlite::Result<Option<ItemRow>> {
@@ -185,11 +166,7 @@ pub(super) fn feed(reader: &Connection, after: u64, limit: usize) -> rusqlite::R
          WHERE position > ?1 ORDER BY position LIMIT ?2",
     )?;
     let rows = statement.query(params![after, row_limit(limit)])?;
-    Collect {
-        table: "feed",
-        key_columns: 1,
-    }
-    .all(rows, |row| {
+    Collect { table: "feed", key_columns: 1 }.all(rows, |row| {
         Ok(FeedRow {
             position: row.get(0)?,
             at: row.get(1)?,
@@ -216,10 +193,7 @@ pub(super) fn quarantine(reader: &Connection, session: SessionKey) -> rusqlite::
     let mut statement = reader.prepare_cached(
         "SELECT n, process, position, at, reason, record FROM quarantine WHERE session = ?1 ORDER BY n",
     )?;
-    let collect = Collect {
-        table: "quarantine",
-        key_columns: 1,
-    };
+    let collect = Collect { table: "quarantine", key_columns: 1 };
     let list = collect.all(statement.query([session.0])?, |row| {
         Ok(QuarantineRow {
             process: ProcessKey(row.get(1)?),
@@ -229,11 +203,7 @@ pub(super) fn quarantine(reader: &Connection, session: SessionKey) -> rusqlite::
             record: bytes(row, 5)?,
         })
     })?;
-    Ok(QuarantinePage {
-        rows: list.rows,
-        bad: list.bad,
-        dropped,
-    })
+    Ok(QuarantinePage { rows: list.rows, bad: list.bad, dropped })
 }
 
 #[cfg(test)]
@@ -247,10 +217,7 @@ mod tests {
         schema::create(&connection).unwrap();
         for backwards in [false, true] {
             let plan = schema::plan(&connection, &item_events_sql(backwards));
-            assert!(
-                plan.contains("SEARCH events USING PRIMARY KEY (session=?"),
-                "{plan}"
-            );
+            assert!(plan.contains("SEARCH events USING PRIMARY KEY (session=?"), "{plan}");
             assert!(!plan.contains("TEMP B-TREE"), "{plan}");
         }
     }

@@ -165,10 +165,7 @@ impl Store for SqliteStore {
         if let Some(error) = &self.shared.health().failing {
             return Some(Degraded::Failing(error.clone()));
         }
-        self.shared
-            .reserve_missing
-            .load(Ordering::Acquire)
-            .then_some(Degraded::NoReserve)
+        self.shared.reserve_missing.load(Ordering::Acquire).then_some(Degraded::NoReserve)
     }
 
     fn stats(&self) -> StoreStats {
@@ -182,8 +179,7 @@ impl Store for SqliteStore {
     }
 
     fn session_by_id(&self, id: &str) -> Result<Option<SessionRow>, ReadError> {
-        self.readers
-            .with(|reader| record_reads::session_by_id(reader, id))
+        self.readers.with(|reader| record_reads::session_by_id(reader, id))
     }
 
     fn sessions(
@@ -192,8 +188,7 @@ impl Store for SqliteStore {
         after: Option<SessionKey>,
         limit: usize,
     ) -> Result<Rows<SessionRow>, ReadError> {
-        self.readers
-            .with(|reader| record_reads::sessions(reader, filter, after, limit))
+        self.readers.with(|reader| record_reads::sessions(reader, filter, after, limit))
     }
 
     fn unrested_sessions(&self) -> Result<Rows<SessionRow>, ReadError> {
@@ -201,8 +196,7 @@ impl Store for SqliteStore {
     }
 
     fn snapshot(&self, session: SessionKey) -> Result<Option<SnapshotRow>, ReadError> {
-        self.readers
-            .with(|reader| journal_reads::snapshot(reader, session))
+        self.readers.with(|reader| journal_reads::snapshot(reader, session))
     }
 
     fn events(
@@ -212,18 +206,15 @@ impl Store for SqliteStore {
         after_seq: u64,
         limit: PageLimit,
     ) -> Result<EventPage, ReadError> {
-        self.readers
-            .with(|reader| journal_reads::events(reader, session, epoch, after_seq, limit))
+        self.readers.with(|reader| journal_reads::events(reader, session, epoch, after_seq, limit))
     }
 
     fn has_events(&self, session: SessionKey) -> Result<bool, ReadError> {
-        self.readers
-            .with(|reader| journal_reads::has_events(reader, session))
+        self.readers.with(|reader| journal_reads::has_events(reader, session))
     }
 
     fn events_of_item(&self, query: ItemEventQuery) -> Result<ItemEventPage, ReadError> {
-        self.readers
-            .with(|reader| journal_reads::events_of_item(reader, query))
+        self.readers.with(|reader| journal_reads::events_of_item(reader, query))
     }
 
     fn items(
@@ -232,18 +223,15 @@ impl Store for SqliteStore {
         before: Option<i64>,
         limit: usize,
     ) -> Result<Rows<ItemRow>, ReadError> {
-        self.readers
-            .with(|reader| journal_reads::items(reader, session, before, limit))
+        self.readers.with(|reader| journal_reads::items(reader, session, before, limit))
     }
 
     fn item(&self, session: SessionKey, id: &str) -> Result<Option<ItemRow>, ReadError> {
-        self.readers
-            .with(|reader| journal_reads::item(reader, session, id))
+        self.readers.with(|reader| journal_reads::item(reader, session, id))
     }
 
     fn max_item_ordinal(&self, session: SessionKey) -> Result<Option<i64>, ReadError> {
-        self.readers
-            .with(|reader| journal_reads::max_item_ordinal(reader, session))
+        self.readers.with(|reader| journal_reads::max_item_ordinal(reader, session))
     }
 
     fn process(&self, key: ProcessKey) -> Result<Option<ProcessRow>, ReadError> {
@@ -251,18 +239,15 @@ impl Store for SqliteStore {
     }
 
     fn processes(&self, live_only: bool) -> Result<Rows<ProcessRow>, ReadError> {
-        self.readers
-            .with(|reader| record_reads::processes(reader, live_only))
+        self.readers.with(|reader| record_reads::processes(reader, live_only))
     }
 
     fn adapter_states(&self, process: ProcessKey) -> Result<Rows<AdapterStateRow>, ReadError> {
-        self.readers
-            .with(|reader| record_reads::adapter_states(reader, process))
+        self.readers.with(|reader| record_reads::adapter_states(reader, process))
     }
 
     fn inputs(&self, process: ProcessKey, after_n: u64) -> Result<Rows<InputRow>, ReadError> {
-        self.readers
-            .with(|reader| record_reads::inputs(reader, process, after_n))
+        self.readers.with(|reader| record_reads::inputs(reader, process, after_n))
     }
 
     fn operation(&self, key: &str) -> Result<Option<OperationRow>, ReadError> {
@@ -270,18 +255,15 @@ impl Store for SqliteStore {
     }
 
     fn id_owner(&self, kind: &str, id: &str) -> Result<Option<IdOwner>, ReadError> {
-        self.readers
-            .with(|reader| record_reads::id_owner(reader, kind, id))
+        self.readers.with(|reader| record_reads::id_owner(reader, kind, id))
     }
 
     fn thread_owner(&self, scope: &str, thread: &str) -> Result<Option<SessionKey>, ReadError> {
-        self.readers
-            .with(|reader| record_reads::thread_owner(reader, scope, thread))
+        self.readers.with(|reader| record_reads::thread_owner(reader, scope, thread))
     }
 
     fn feed(&self, after: u64, limit: usize) -> Result<Rows<FeedRow>, ReadError> {
-        self.readers
-            .with(|reader| journal_reads::feed(reader, after, limit))
+        self.readers.with(|reader| journal_reads::feed(reader, after, limit))
     }
 
     fn feed_head(&self) -> Result<u64, ReadError> {
@@ -289,8 +271,7 @@ impl Store for SqliteStore {
     }
 
     fn quarantine(&self, session: SessionKey) -> Result<QuarantinePage, ReadError> {
-        self.readers
-            .with(|reader| journal_reads::quarantine(reader, session))
+        self.readers.with(|reader| journal_reads::quarantine(reader, session))
     }
 
     fn counts(&self) -> Result<Counts, ReadError> {

@@ -74,10 +74,7 @@ struct Recorded {
 pub(super) fn open(path: &Path, options: SqliteOptions) -> Result<Opened, OpenError> {
     let found = rusqlite::version_number();
     if found < MIN_SQLITE_VERSION {
-        return Err(OpenError::SqliteTooOld {
-            found,
-            needed: MIN_SQLITE_VERSION,
-        });
+        return Err(OpenError::SqliteTooOld { found, needed: MIN_SQLITE_VERSION });
     }
     let existing = look_at_header(path)?;
     let connection = connect(path, existing)?;
@@ -127,11 +124,7 @@ pub(super) fn open(path: &Path, options: SqliteOptions) -> Result<Opened, OpenEr
                 .map_err(failed)?;
         }
         let (high_water, mark) = HighWater::open(&mark_path).map_err(io(&mark_path))?;
-        let reserve = Reserve::find(
-            beside(path, ".reserve"),
-            options.reserve_bytes,
-            options.reserve_retry,
-        );
+        let reserve = Reserve::find(beside(path, ".reserve"), options.reserve_bytes, options.reserve_retry);
         let writer = Writer::new(
             connection,
             Arc::clone(&shared),
@@ -147,10 +140,7 @@ pub(super) fn open(path: &Path, options: SqliteOptions) -> Result<Opened, OpenEr
         (StoreMode::ReadWrite, mark, Some(thread))
     };
     let rewound = match mark {
-        Mark::At(mark) if mark > recorded.commit => Some(Rewound {
-            mark,
-            found: recorded.commit,
-        }),
+        Mark::At(mark) if mark > recorded.commit => Some(Rewound { mark, found: recorded.commit }),
         Mark::At(_) | Mark::Absent | Mark::Unreadable => None,
     };
     let store = SqliteStore {
@@ -168,19 +158,14 @@ pub(super) fn open(path: &Path, options: SqliteOptions) -> Result<Opened, OpenEr
 /// True when there is a database; false when there is no file or an empty one. Anything else is refused before
 /// SQLite sees it.
 fn look_at_header(path: &Path) -> Result<bool, OpenError> {
-    let io = |source| OpenError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let io = |source| OpenError::Io { path: path.to_owned(), source };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(io(error)),
     };
     let mut header = Vec::with_capacity(HEADER.len());
-    file.take(HEADER.len() as u64)
-        .read_to_end(&mut header)
-        .map_err(io)?;
+    file.take(HEADER.len() as u64).read_to_end(&mut header).map_err(io)?;
     if header.is_empty() {
         return Ok(false);
     }
@@ -196,10 +181,7 @@ fn look_at_header(path: &Path) -> Result<bool, OpenError> {
 fn connect(path: &Path, existing: bool) -> Result<Connection, OpenError> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     if !existing {
-        create_private(path).map_err(|source| OpenError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
+        create_private(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
     }
     Connection::open_with_flags(path, flags).map_err(|source| failure(path, source))
@@ -209,13 +191,7 @@ fn connect(path: &Path, existing: bool) -> Result<Connection, OpenError> {
 /// permissions.
 fn create_private(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
-    File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .map(drop)
+    File::options().write(true).create(true).truncate(false).mode(0o600).open(path).map(drop)
 }
 
 /// `None`: a database without any table, as a crash during creation leaves it. Writes nothing.
@@ -227,10 +203,7 @@ fn read_recorded(connection: &Connection, path: &Path) -> Result<Option<Recorded
         if application_id == 0 && number("SELECT count(*) FROM sqlite_schema").map_err(failed)? == 0 {
             return Ok(None);
         }
-        return Err(OpenError::NotOurs {
-            path: path.to_owned(),
-            application_id,
-        });
+        return Err(OpenError::NotOurs { path: path.to_owned(), application_id });
     }
     // A newer `user_version` with a `min_writer` that we satisfy is readable and writable: changes are additive.
     let unsigned = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, u64>(0));
@@ -256,10 +229,7 @@ fn read_recorded(connection: &Connection, path: &Path) -> Result<Option<Recorded
 fn failure(path: &Path, source: rusqlite::Error) -> OpenError {
     let path: PathBuf = path.to_owned();
     if is_damage(&source) {
-        return OpenError::Corrupt {
-            path,
-            detail: source.to_string(),
-        };
+        return OpenError::Corrupt { path, detail: source.to_string() };
     }
     OpenError::Database { path, source }
 }

@@ -63,11 +63,7 @@ pub(super) enum Turn {
 
 impl Queue {
     pub(super) fn new(stream_flush: Duration) -> Self {
-        Self {
-            waiting: Mutex::default(),
-            changed: Condvar::new(),
-            stream_flush,
-        }
+        Self { waiting: Mutex::default(), changed: Condvar::new(), stream_flush }
     }
 
     /// The second value is false when the queue had no room (the receiver already holds the answer).
@@ -75,27 +71,18 @@ impl Queue {
         let (answer, receiver) = oneshot::channel();
         let weight = write.weight();
         let urgency = write.urgency;
-        let pending = Pending {
-            write,
-            weight,
-            arrived: Instant::now(),
-            answer,
-        };
+        let pending = Pending { write, weight, arrived: Instant::now(), answer };
         let (max_writes, max_bytes) = match urgency {
-            Urgency::Stop => (
-                MAX_QUEUED_WRITES + STOP_HEADROOM_WRITES,
-                MAX_QUEUED_BYTES + STOP_HEADROOM_BYTES,
-            ),
+            Urgency::Stop => {
+                (MAX_QUEUED_WRITES + STOP_HEADROOM_WRITES, MAX_QUEUED_BYTES + STOP_HEADROOM_BYTES)
+            }
             Urgency::Command | Urgency::Stream => (MAX_QUEUED_WRITES, MAX_QUEUED_BYTES),
         };
         let mut waiting = lock(&self.waiting);
         let refusal = if waiting.closed {
             Some(WriteError::Closed)
         } else if weight > MAX_QUEUED_BYTES {
-            Some(WriteError::TooLarge {
-                bytes: weight,
-                limit: MAX_QUEUED_BYTES,
-            })
+            Some(WriteError::TooLarge { bytes: weight, limit: MAX_QUEUED_BYTES })
         } else if waiting.writes >= max_writes || waiting.bytes + weight > max_bytes {
             Some(WriteError::Overloaded)
         } else {
@@ -134,20 +121,9 @@ impl Queue {
     pub(super) fn abandon(&self) {
         let abandoned = {
             let mut waiting = lock(&self.waiting);
-            std::mem::replace(
-                &mut *waiting,
-                Waiting {
-                    closed: true,
-                    ..Waiting::default()
-                },
-            )
+            std::mem::replace(&mut *waiting, Waiting { closed: true, ..Waiting::default() })
         };
-        for pending in abandoned
-            .stop
-            .into_iter()
-            .chain(abandoned.command)
-            .chain(abandoned.stream)
-        {
+        for pending in abandoned.stop.into_iter().chain(abandoned.command).chain(abandoned.stream) {
             pending.settle(Err(WriteError::Closed));
         }
     }

@@ -32,11 +32,7 @@ struct PoolState {
 
 impl ReaderPool {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self {
-            path,
-            state: Mutex::default(),
-            returned: Condvar::new(),
-        }
+        Self { path, state: Mutex::default(), returned: Condvar::new() }
     }
 
     pub(super) fn with<T>(
@@ -59,19 +55,13 @@ impl ReaderPool {
                 return Err(ReadError::Closed);
             }
             if let Some(connection) = state.idle.pop() {
-                return Ok(Lent {
-                    pool: self,
-                    connection: Some(connection),
-                });
+                return Ok(Lent { pool: self, connection: Some(connection) });
             }
             if state.open < MAX_READERS {
                 state.open += 1;
                 drop(state);
                 // From here on the place in `open` belongs to `lent`, which gives it back also on failure.
-                let mut lent = Lent {
-                    pool: self,
-                    connection: None,
-                };
+                let mut lent = Lent { pool: self, connection: None };
                 lent.connection = Some(self.connect().map_err(|error| read_error(&error))?);
                 return Ok(lent);
             }
@@ -107,9 +97,7 @@ struct Lent<'a> {
 impl Lent<'_> {
     #[expect(clippy::expect_used, reason = "`lend` gives no `Lent` without a connection")]
     fn connection(&self) -> &Connection {
-        self.connection
-            .as_ref()
-            .expect("a lent connection is there until it is dropped")
+        self.connection.as_ref().expect("a lent connection is there until it is dropped")
     }
 }
 
@@ -164,11 +152,7 @@ impl Collect {
                 Ok(None) => break Ok(()),
                 Err(error) if is_damage(&error) && (good_rows || !bad.is_empty()) => {
                     let key = "all behind the rows given".to_owned();
-                    bad.push(BadRow {
-                        table: self.table,
-                        key,
-                        detail: error.to_string(),
-                    });
+                    bad.push(BadRow { table: self.table, key, detail: error.to_string() });
                     break Ok(());
                 }
                 Err(error) => break Err(error),
@@ -181,11 +165,7 @@ impl Collect {
                     }
                 }
                 Err(error) if is_damage(&error) && bad.len() < MAX_BAD_ROWS => {
-                    bad.push(BadRow {
-                        table: self.table,
-                        key: self.key(row),
-                        detail: error.to_string(),
-                    });
+                    bad.push(BadRow { table: self.table, key: self.key(row), detail: error.to_string() });
                 }
                 Err(error) if is_damage(&error) => unnamed += 1,
                 Err(error) => break Err(error),
@@ -193,11 +173,7 @@ impl Collect {
         };
         if unnamed > 0 {
             let key = format!("{unnamed} further rows");
-            bad.push(BadRow {
-                table: self.table,
-                key,
-                detail: "not named one by one".to_owned(),
-            });
+            bad.push(BadRow { table: self.table, key, detail: "not named one by one".to_owned() });
         }
         outcome
     }
@@ -231,10 +207,6 @@ impl Collect {
 pub(super) fn bytes(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<u8>> {
     match row.get_ref(column)? {
         ValueRef::Blob(bytes) | ValueRef::Text(bytes) => Ok(bytes.to_vec()),
-        other => Err(rusqlite::Error::InvalidColumnType(
-            column,
-            "body".to_owned(),
-            other.data_type(),
-        )),
+        other => Err(rusqlite::Error::InvalidColumnType(column, "body".to_owned(), other.data_type())),
     }
 }

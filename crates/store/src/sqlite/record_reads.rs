@@ -17,10 +17,7 @@ const SESSION: &str = "
     FROM sessions
     LEFT JOIN heads ON heads.session = key
     LEFT JOIN launches ON launches.session = key";
-const SESSIONS: Collect = Collect {
-    table: "sessions",
-    key_columns: 2,
-};
+const SESSIONS: Collect = Collect { table: "sessions", key_columns: 2 };
 
 fn read_session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
     Ok(SessionRow {
@@ -60,13 +57,7 @@ pub(super) fn sessions(
     after: Option<SessionKey>,
     limit: usize,
 ) -> rusqlite::Result<Rows<SessionRow>> {
-    let SessionFilter {
-        status,
-        agent,
-        archived,
-        process,
-        include_deleted,
-    } = filter;
+    let SessionFilter { status, agent, archived, process, include_deleted } = filter;
     let mut conditions = Vec::new();
     let mut values = Vec::new();
     let mut with = |condition, value| {
@@ -91,11 +82,8 @@ pub(super) fn sessions(
     if !include_deleted {
         conditions.push("deleted = 0");
     }
-    let condition = if conditions.is_empty() {
-        String::new()
-    } else {
-        format!(" WHERE {}", conditions.join(" AND "))
-    };
+    let condition =
+        if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
     values.push(row_limit(limit));
     // A page of which every row is bad still moves on: the caller sees the keys of the bad rows.
     let mut statement = reader.prepare_cached(&format!("{SESSION}{condition} ORDER BY key DESC LIMIT ?"))?;
@@ -104,7 +92,7 @@ pub(super) fn sessions(
 
 /// The condition is that of the partial index `sessions_unrested`, word for word.
 const UNRESTED: &str =
-    "WHERE deleted = 0 AND (process IS NOT NULL OR status NOT IN ('idle', 'closed')) ORDER BY key";
+    "WHERE (process IS NOT NULL OR (deleted = 0 AND status NOT IN ('idle', 'closed'))) ORDER BY key";
 
 pub(super) fn unrested_sessions(reader: &Connection) -> rusqlite::Result<Rows<SessionRow>> {
     let mut statement = reader.prepare_cached(&format!("{SESSION} {UNRESTED}"))?;
@@ -140,11 +128,7 @@ pub(super) fn process(reader: &Connection, key: ProcessKey) -> rusqlite::Result<
 pub(super) fn processes(reader: &Connection, live_only: bool) -> rusqlite::Result<Rows<ProcessRow>> {
     let condition = if live_only { " WHERE ended_at IS NULL" } else { "" };
     let mut statement = reader.prepare_cached(&format!("{PROCESS}{condition} ORDER BY key"))?;
-    Collect {
-        table: "processes",
-        key_columns: 2,
-    }
-    .all(statement.query([])?, read_process)
+    Collect { table: "processes", key_columns: 2 }.all(statement.query([])?, read_process)
 }
 
 pub(super) fn adapter_states(
@@ -154,16 +138,8 @@ pub(super) fn adapter_states(
     let mut statement = reader.prepare_cached(
         "SELECT scope, version, body FROM adapter_states WHERE process = ?1 ORDER BY scope",
     )?;
-    Collect {
-        table: "adapter_states",
-        key_columns: 1,
-    }
-    .all(statement.query([process.0])?, |row| {
-        Ok(AdapterStateRow {
-            scope: row.get(0)?,
-            version: row.get(1)?,
-            body: bytes(row, 2)?,
-        })
+    Collect { table: "adapter_states", key_columns: 1 }.all(statement.query([process.0])?, |row| {
+        Ok(AdapterStateRow { scope: row.get(0)?, version: row.get(1)?, body: bytes(row, 2)? })
     })
 }
 
@@ -175,11 +151,7 @@ pub(super) fn inputs(
     let mut statement = reader.prepare_cached(
         "SELECT process, n, connection, urgent, payload FROM inputs WHERE process = ?1 AND n > ?2 ORDER BY n",
     )?;
-    Collect {
-        table: "inputs",
-        key_columns: 2,
-    }
-    .all(statement.query(params![process.0, after_n])?, |row| {
+    Collect { table: "inputs", key_columns: 2 }.all(statement.query(params![process.0, after_n])?, |row| {
         Ok(InputRow {
             process: ProcessKey(row.get(0)?),
             n: row.get(1)?,
@@ -208,12 +180,7 @@ pub(super) fn operation(reader: &Connection, key: &str) -> rusqlite::Result<Opti
 pub(super) fn id_owner(reader: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<IdOwner>> {
     let mut statement =
         reader.prepare_cached("SELECT session, fingerprint FROM ids WHERE kind = ?1 AND id = ?2")?;
-    let read = |row: &Row<'_>| {
-        Ok(IdOwner {
-            session: SessionKey(row.get(0)?),
-            fingerprint: bytes(row, 1)?,
-        })
-    };
+    let read = |row: &Row<'_>| Ok(IdOwner { session: SessionKey(row.get(0)?), fingerprint: bytes(row, 1)? });
     statement.query_row([kind, id], read).optional()
 }
 
@@ -224,16 +191,12 @@ pub(super) fn thread_owner(
 ) -> rusqlite::Result<Option<SessionKey>> {
     let mut statement =
         reader.prepare_cached("SELECT session FROM threads WHERE scope = ?1 AND thread = ?2")?;
-    statement
-        .query_row([scope, thread], |row| row.get(0).map(SessionKey))
-        .optional()
+    statement.query_row([scope, thread], |row| row.get(0).map(SessionKey)).optional()
 }
 
 pub(super) fn counts(reader: &Connection) -> rusqlite::Result<Counts> {
     let count = |table: &str| {
-        reader
-            .prepare_cached(&format!("SELECT count(*) FROM {table}"))?
-            .query_row([], |row| row.get(0))
+        reader.prepare_cached(&format!("SELECT count(*) FROM {table}"))?.query_row([], |row| row.get(0))
     };
     Ok(Counts {
         sessions: count("sessions")?,

@@ -32,13 +32,7 @@ impl Reserve {
     pub(super) fn find(path: PathBuf, bytes: u64, retry: Duration) -> Self {
         let present = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() >= bytes);
         let next_try = (!present && bytes > 0).then(|| Instant::now() + retry.min(FIRST_TRY));
-        Self {
-            path,
-            bytes,
-            retry,
-            present,
-            next_try,
-        }
+        Self { path, bytes, retry, present, next_try }
     }
 
     /// When [`Reserve::restore`] is due; `None` while the reserve is there.
@@ -84,9 +78,7 @@ impl Reserve {
             return Ok(false);
         }
         let unfinished = self.path.with_extension("reserve-unfinished");
-        let made = self
-            .fill(&unfinished)
-            .and_then(|()| fs::rename(&unfinished, &self.path));
+        let made = self.fill(&unfinished).and_then(|()| fs::rename(&unfinished, &self.path));
         if made.is_err() {
             // What is left of it would occupy the space that is missing; the first error is the one to tell.
             let _ = fs::remove_file(&unfinished);
@@ -95,12 +87,7 @@ impl Reserve {
     }
 
     fn fill(&self, path: &Path) -> io::Result<()> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         // Bytes that no file system stores as a hole or as one shared block: each block differs.
         let mut block = vec![0_u8; BLOCK];
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -122,10 +109,7 @@ impl Reserve {
 
 /// What an unprivileged writer may still use on the file system of `path`.
 fn free_bytes(path: &Path) -> io::Result<u64> {
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let found = rustix::fs::statvfs(folder)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }

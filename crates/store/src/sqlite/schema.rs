@@ -27,9 +27,7 @@ pub(super) fn configure_writer(connection: &Connection) -> rusqlite::Result<()> 
     if mode != "wal" {
         return Err(rusqlite::Error::SqliteFailure(
             rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN),
-            Some(format!(
-                "the file system does not allow WAL mode (it gave {mode})"
-            )),
+            Some(format!("the file system does not allow WAL mode (it gave {mode})")),
         ));
     }
     // FULL: in WAL mode, each commit is synced before it returns. The default auto-checkpoint is kept on purpose: a
@@ -38,11 +36,7 @@ pub(super) fn configure_writer(connection: &Connection) -> rusqlite::Result<()> 
     connection.pragma_update(None, "foreign_keys", true)?;
     // Savepoints keep the old pages of a group somewhere; memory is bounded by the size of a group.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    connection.query_row(
-        &format!("PRAGMA journal_size_limit = {WAL_KEEP_BYTES}"),
-        [],
-        |_| Ok(()),
-    )
+    connection.query_row(&format!("PRAGMA journal_size_limit = {WAL_KEEP_BYTES}"), [], |_| Ok(()))
 }
 
 pub(super) fn configure_reader(connection: &Connection) -> rusqlite::Result<()> {
@@ -98,7 +92,7 @@ CREATE INDEX sessions_by_status ON sessions (status, key);
 CREATE INDEX sessions_by_agent ON sessions (agent, key);
 CREATE INDEX sessions_by_process ON sessions (process, key) WHERE process IS NOT NULL;
 CREATE INDEX sessions_unrested ON sessions (key)
-    WHERE deleted = 0 AND (process IS NOT NULL OR status NOT IN ('idle', 'closed'));
+    WHERE (process IS NOT NULL OR (deleted = 0 AND status NOT IN ('idle', 'closed')));
 
 CREATE TABLE heads (
     session INTEGER PRIMARY KEY,
@@ -243,10 +237,7 @@ CREATE TABLE quarantine_dropped (
 pub(super) fn plan(connection: &Connection, sql: &str) -> String {
     let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let parameters = vec![0; statement.parameter_count()];
-    let steps = statement
-        .query_map(rusqlite::params_from_iter(parameters), |row| {
-            row.get::<_, String>(3)
-        })
-        .unwrap();
+    let steps =
+        statement.query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>(3)).unwrap();
     steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
 }

@@ -53,14 +53,7 @@ impl Writer {
         commit: u64,
         feed_head: u64,
     ) -> Self {
-        Self {
-            connection,
-            shared,
-            reserve,
-            high_water,
-            commit,
-            feed_head,
-        }
+        Self { connection, shared, reserve, high_water, commit, feed_head }
     }
 
     pub(super) fn run(mut self) {
@@ -73,11 +66,7 @@ impl Writer {
                 Turn::End => break,
             }
             // Also under constant load, when no turn is ever idle.
-            if self
-                .reserve
-                .next_try()
-                .is_some_and(|due| due <= std::time::Instant::now())
-            {
+            if self.reserve.next_try().is_some_and(|due| due <= std::time::Instant::now()) {
                 let there = self.reserve.restore();
                 self.shared.reserve_missing.store(!there, Ordering::Release);
             }
@@ -98,11 +87,8 @@ impl Writer {
                     self.shared.health().stats.groups_undone += 1;
                 }
                 for pending in group {
-                    let outcome = if again {
-                        self.commit_alone(&pending.write)
-                    } else {
-                        Err(undone.error.clone())
-                    };
+                    let outcome =
+                        if again { self.commit_alone(&pending.write) } else { Err(undone.error.clone()) };
                     self.settle(vec![pending], vec![outcome]);
                 }
             }
@@ -113,9 +99,9 @@ impl Writer {
         let single = |outcomes: Outcomes| outcomes.into_iter().next().unwrap_or(Err(WriteError::Closed));
         match self.transact(&[write]) {
             Ok(outcomes) => single(outcomes),
-            Err(undone) if undone.again && self.relieve(&undone.error) => self
-                .transact(&[write])
-                .map_or_else(|undone| Err(undone.error), single),
+            Err(undone) if undone.again && self.relieve(&undone.error) => {
+                self.transact(&[write]).map_or_else(|undone| Err(undone.error), single)
+            }
             Err(undone) => Err(undone.error),
         }
     }
@@ -183,19 +169,14 @@ impl Writer {
             }
         }
         if matches!((&result, fault), (Ok(_), Some(Fault::LoseAcknowledgement))) {
-            let error = WriteError::Io {
-                detail: "injected: the acknowledgement was lost".to_owned(),
-            };
+            let error = WriteError::Io { detail: "injected: the acknowledgement was lost".to_owned() };
             return Err(Undone { error, again: false });
         }
         result
     }
 
     fn try_transact(&mut self, writes: &[&LaneWrite], fault: Option<&Fault>) -> Result<Outcomes, Undone> {
-        let failed = |error: rusqlite::Error| Undone {
-            error: write_error(&error),
-            again: true,
-        };
+        let failed = |error: rusqlite::Error| Undone { error: write_error(&error), again: true };
         let execute = |sql: &str| {
             self.connection
                 .prepare_cached(sql)
@@ -230,16 +211,10 @@ impl Writer {
         let counters = applier.counters();
         match fault {
             Some(Fault::FailCommit(error)) => {
-                return Err(Undone {
-                    error: error.clone(),
-                    again: false,
-                });
+                return Err(Undone { error: error.clone(), again: false });
             }
             Some(Fault::EndTransaction(error)) => {
-                return Err(Undone {
-                    error: error.clone(),
-                    again: true,
-                });
+                return Err(Undone { error: error.clone(), again: true });
             }
             Some(Fault::LoseAcknowledgement) | None => {}
         }
@@ -260,22 +235,13 @@ impl Writer {
             self.shared.health().stats.mark_failures += 1;
             tracing::warn!(%error, "the high-water mark could not be written");
         }
-        let committed = Committed {
-            commit,
-            feed_head: self.feed_head,
-        };
-        Ok(refusals
-            .into_iter()
-            .map(|refusal| refusal.map_or(Ok(committed), Err))
-            .collect())
+        let committed = Committed { commit, feed_head: self.feed_head };
+        Ok(refusals.into_iter().map(|refusal| refusal.map_or(Ok(committed), Err)).collect())
     }
 
     /// Writes the transaction's number, and finds out whether another process wrote in between.
     fn number_transaction(&self, commit: u64) -> Result<(), Undone> {
-        let failed = |error: rusqlite::Error| Undone {
-            error: write_error(&error),
-            again: true,
-        };
+        let failed = |error: rusqlite::Error| Undone { error: write_error(&error), again: true };
         let changed = self
             .connection
             .prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'commit' AND value = ?2")
@@ -286,16 +252,8 @@ impl Writer {
         }
         let found = self
             .connection
-            .query_row("SELECT value FROM meta WHERE name = 'commit'", [], |row| {
-                row.get(0)
-            })
+            .query_row("SELECT value FROM meta WHERE name = 'commit'", [], |row| row.get(0))
             .map_err(failed)?;
-        Err(Undone {
-            error: WriteError::ForeignWriter {
-                expected: self.commit,
-                found,
-            },
-            again: false,
-        })
+        Err(Undone { error: WriteError::ForeignWriter { expected: self.commit, found }, again: false })
     }
 }

@@ -11,10 +11,7 @@ use mainstay_store::{
 };
 use tokio::sync::oneshot;
 
-pub(crate) const ALL: PageLimit = PageLimit {
-    rows: usize::MAX,
-    bytes: usize::MAX,
-};
+pub(crate) const ALL: PageLimit = PageLimit { rows: usize::MAX, bytes: usize::MAX };
 /// How long a condition may take at most; reached only by a defect.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -26,9 +23,7 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self {
-            folder: tempfile::tempdir().unwrap(),
-        }
+        Self { folder: tempfile::tempdir().unwrap() }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -60,18 +55,11 @@ pub(crate) fn create(store: &SqliteStore, id: &str) -> SessionKey {
 }
 
 pub(crate) fn commit(store: &SqliteStore, ops: Vec<WriteOp>) -> Committed {
-    store
-        .commit_blocking(LaneWrite::new(Urgency::Command, ops))
-        .unwrap()
+    store.commit_blocking(LaneWrite::new(Urgency::Command, ops)).unwrap()
 }
 
 pub(crate) fn append(session: SessionKey, head: u64, body: &str) -> WriteOp {
-    WriteOp::AppendEvents {
-        session,
-        epoch: 1,
-        expect_head: head,
-        events: vec![event(head + 1, None, body)],
-    }
+    WriteOp::AppendEvents { session, epoch: 1, expect_head: head, events: vec![event(head + 1, None, body)] }
 }
 
 pub(crate) fn submit(store: &SqliteStore, urgency: Urgency, op: WriteOp) -> Answer {

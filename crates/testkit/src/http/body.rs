@@ -33,27 +33,17 @@ pub(super) struct Body {
 
 impl Body {
     pub(super) fn new(stream: Stream, received: Vec<u8>, head: &Head, method: &str) -> io::Result<Self> {
-        let chunked = head
-            .header("transfer-encoding")
-            .is_some_and(|value| value.contains("chunked"));
+        let chunked = head.header("transfer-encoding").is_some_and(|value| value.contains("chunked"));
         let framing = if method == "HEAD" || matches!(head.status, 204 | 304) {
             Framing::Over
         } else if chunked {
             Framing::BetweenChunks
         } else if let Some(length) = head.header("content-length") {
-            Framing::Length(
-                length
-                    .parse()
-                    .map_err(|_| invalid("content-length is no number"))?,
-            )
+            Framing::Length(length.parse().map_err(|_| invalid("content-length is no number"))?)
         } else {
             Framing::UntilClosed
         };
-        let mut body = Self {
-            stream,
-            raw: received,
-            framing,
-        };
+        let mut body = Self { stream, raw: received, framing };
         if body.framing == Framing::Length(0) {
             body.framing = Framing::Over;
         }
@@ -79,10 +69,7 @@ impl Body {
                 self.framing = Framing::Over;
                 return Ok(());
             }
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "closed inside the body",
-            ));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed inside the body"));
         }
         self.decode(content)?;
         Ok(())
@@ -121,11 +108,7 @@ impl Body {
                         break;
                     };
                     used += header;
-                    self.framing = if size == 0 {
-                        Framing::Over
-                    } else {
-                        Framing::Chunk(size)
-                    };
+                    self.framing = if size == 0 { Framing::Over } else { Framing::Chunk(size) };
                 }
             }
         }
@@ -153,9 +136,7 @@ fn chunk_header(raw: &[u8]) -> io::Result<Option<(usize, usize)>> {
 /// One read from the socket, appended to `raw`; 0 means closed.
 pub(super) fn read_some(stream: &mut Stream, raw: &mut Vec<u8>, give_up_at: Instant) -> io::Result<usize> {
     loop {
-        let Some(left) = give_up_at
-            .checked_duration_since(Instant::now())
-            .filter(|left| !left.is_zero())
+        let Some(left) = give_up_at.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
         else {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the deadline passed"));
         };

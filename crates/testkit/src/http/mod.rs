@@ -98,17 +98,10 @@ fn connect_unix(path: &Path) -> io::Result<UnixStream> {
         return UnixStream::connect(path);
     }
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the socket path has no folder",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket path has no folder"));
     };
     let folder = File::open(folder)?;
-    UnixStream::connect(
-        Path::new("/proc/self/fd")
-            .join(folder.as_raw_fd().to_string())
-            .join(name),
-    )
+    UnixStream::connect(Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
 }
 
 /// What a server answered.
@@ -125,10 +118,7 @@ pub struct Response {
 impl Response {
     /// The first header of that name (lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// The body as text; bad bytes become U+FFFD.
@@ -144,11 +134,9 @@ impl Response {
     pub fn json(&self) -> Value {
         match serde_json::from_slice(&self.body) {
             Ok(value) => value,
-            Err(error) => panic!(
-                "status {} with a body that is no JSON ({error}): {:?}",
-                self.status,
-                self.text()
-            ),
+            Err(error) => {
+                panic!("status {} with a body that is no JSON ({error}): {:?}", self.status, self.text())
+            }
         }
     }
 
@@ -174,18 +162,13 @@ pub struct Client {
 impl Client {
     /// A client without any header of its own.
     pub fn new(addr: Addr) -> Self {
-        Self {
-            addr,
-            headers: Vec::new(),
-            timeout: DEFAULT_TIMEOUT,
-        }
+        Self { addr, headers: Vec::new(), timeout: DEFAULT_TIMEOUT }
     }
 
     /// Sends this header with every request, in place of an earlier one of the same name.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers
-            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
@@ -229,12 +212,7 @@ impl Client {
     /// # Errors
     /// As [`request`](Self::request).
     pub fn post_once(&self, path: &str, key: &str, body: &Value) -> io::Result<Response> {
-        self.request(
-            "POST",
-            path,
-            &[("idempotency-key", key)],
-            Some(body.to_string().as_bytes()),
-        )
+        self.request("POST", path, &[("idempotency-key", key)], Some(body.to_string().as_bytes()))
     }
 
     /// `PATCH path` with a JSON body.
@@ -272,11 +250,7 @@ impl Client {
         while !incoming.is_over() {
             incoming.read_more(&mut content, give_up_at)?;
         }
-        Ok(Response {
-            status: head.status,
-            headers: head.headers,
-            body: content,
-        })
+        Ok(Response { status: head.status, headers: head.headers, body: content })
     }
 
     /// Sends a request and reads the head of the answer.
@@ -289,11 +263,7 @@ impl Client {
         give_up_at: Instant,
     ) -> io::Result<(Head, Body)> {
         let mut stream = Stream::connect(&self.addr)?;
-        let mut all = Self {
-            addr: self.addr.clone(),
-            headers: Vec::new(),
-            timeout: self.timeout,
-        };
+        let mut all = Self { addr: self.addr.clone(), headers: Vec::new(), timeout: self.timeout };
         all = all.header("host", &self.host()).header("connection", "close");
         if let Some(body) = body {
             all = all.header("content-type", "application/json");
@@ -313,10 +283,7 @@ impl Client {
         stream.write_all(message.as_bytes())?;
         if let Some(body) = body
             && let Err(error) = stream.write_all(body)
-            && !matches!(
-                error.kind(),
-                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-            )
+            && !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
         {
             // A server may refuse a large body by its header alone; its answer is then already there.
             return Err(error);
@@ -374,10 +341,7 @@ impl Head {
     }
 
     fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 

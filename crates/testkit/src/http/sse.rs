@@ -151,23 +151,10 @@ impl Client {
             while !body.is_over() {
                 body.read_more(&mut content, give_up_at)?;
             }
-            let refusal = Response {
-                status: head.status,
-                headers: head.headers,
-                body: content,
-            };
-            return Err(io::Error::other(format!(
-                "status {}: {}",
-                refusal.status,
-                refusal.text()
-            )));
+            let refusal = Response { status: head.status, headers: head.headers, body: content };
+            return Err(io::Error::other(format!("status {}: {}", refusal.status, refusal.text())));
         }
-        Ok(Sse {
-            body,
-            buffer: Vec::new(),
-            parsed: 0,
-            ended: false,
-        })
+        Ok(Sse { body, buffer: Vec::new(), parsed: 0, ended: false })
     }
 }
 
@@ -181,16 +168,9 @@ mod tests {
         let event = parse_frame("id: 1:7\nevent: item.delta\ndata: {\"a\":\ndata: 1}").expect("an event");
         assert_eq!(
             event,
-            SseEvent {
-                id: Some("1:7".into()),
-                event: "item.delta".into(),
-                data: json!({"a": 1})
-            }
+            SseEvent { id: Some("1:7".into()), event: "item.delta".into(), data: json!({"a": 1}) }
         );
         assert_eq!(parse_frame(": comment"), None);
-        assert_eq!(
-            parse_frame("data:plain").map(|event| event.data),
-            Some(json!("plain"))
-        );
+        assert_eq!(parse_frame("data:plain").map(|event| event.data), Some(json!("plain")));
     }
 }

@@ -39,10 +39,8 @@ fn read_head(stream: &mut impl Read) -> String {
 
 #[test]
 fn a_response_with_a_length() {
-    let (addr, go_on, server) = say(vec![
-        "HTTP/1.1 202 Accepted\r\nContent-Length: 8\r\nX-Kind: test\r\n\r\n{\"a\"",
-        ": 1}",
-    ]);
+    let (addr, go_on, server) =
+        say(vec!["HTTP/1.1 202 Accepted\r\nContent-Length: 8\r\nX-Kind: test\r\n\r\n{\"a\"", ": 1}"]);
     go_on.send(()).expect("server waits");
     let response = Client::new(addr)
         .bearer("secret")
@@ -54,10 +52,7 @@ fn a_response_with_a_length() {
     drop(go_on);
     let head = server.join().expect("server");
     assert!(head.starts_with("GET /v1/info?x=1 HTTP/1.1\r\n"), "{head}");
-    assert!(
-        head.contains("Bearer other") && !head.contains("secret"),
-        "{head}"
-    );
+    assert!(head.contains("Bearer other") && !head.contains("secret"), "{head}");
 }
 
 #[test]
@@ -84,9 +79,7 @@ fn events_in_chunks_that_cut_anywhere() {
 
 #[test]
 fn a_refused_stream_says_why() {
-    let (addr, go_on, server) = say(vec![
-        "HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nno such s",
-    ]);
+    let (addr, go_on, server) = say(vec!["HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nno such s"]);
     let error = Sse::open(&addr, "/v1/sessions/x/events", &[]).expect_err("refused");
     assert_eq!(error.to_string(), "status 404: no such s");
     drop(go_on);
@@ -96,10 +89,7 @@ fn a_refused_stream_says_why() {
 #[test]
 fn an_unanswered_request_times_out() {
     let (addr, go_on, server) = say(vec![""]);
-    let error = Client::new(addr)
-        .timeout(Duration::from_millis(20))
-        .get("/health")
-        .expect_err("no answer");
+    let error = Client::new(addr).timeout(Duration::from_millis(20)).get("/health").expect_err("no answer");
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     drop(go_on);
     server.join().expect("server");
@@ -119,9 +109,7 @@ fn a_socket_path_longer_than_an_address() {
         read_head(&mut stream);
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").expect("write");
     });
-    let response = Client::new(Addr::Unix(deep.join("s")))
-        .get("/health")
-        .expect("a response");
+    let response = Client::new(Addr::Unix(deep.join("s"))).get("/health").expect("a response");
     assert_eq!(response.text(), "hello");
     server.join().expect("server");
 }

@@ -66,21 +66,13 @@ impl Gates {
         let give_up_at = Instant::now() + deadline;
         let mut state = self.lock();
         loop {
-            if state
-                .gates
-                .get(name)
-                .is_some_and(|gate| gate.waiting > 0 && gate.permits == 0 && !gate.open)
-            {
+            if state.gates.get(name).is_some_and(|gate| gate.waiting > 0 && gate.permits == 0 && !gate.open) {
                 return true;
             }
             let Some(left) = give_up_at.checked_duration_since(Instant::now()) else {
                 return false;
             };
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -106,10 +98,8 @@ impl Gates {
                 gate.permits -= 1;
                 break Passage::Passed;
             }
-            let (next, waited) = self
-                .changed
-                .wait_timeout(state, CLIENT_CHECK_EVERY)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (next, waited) =
+                self.changed.wait_timeout(state, CLIENT_CHECK_EVERY).unwrap_or_else(PoisonError::into_inner);
             state = next;
             if waited.timed_out() && !client_is_there() {
                 break Passage::Abandoned;
@@ -129,18 +119,11 @@ impl Gates {
             if state.closed {
                 return Passage::Abandoned;
             }
-            let Some(left) = end
-                .checked_duration_since(Instant::now())
-                .filter(|left| !left.is_zero())
-            else {
+            let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else {
                 return Passage::Passed;
             };
             let slice = left.min(CLIENT_CHECK_EVERY);
-            state = self
-                .changed
-                .wait_timeout(state, slice)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.changed.wait_timeout(state, slice).unwrap_or_else(PoisonError::into_inner).0;
             if !client_is_there() {
                 return Passage::Abandoned;
             }

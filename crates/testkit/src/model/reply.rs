@@ -55,10 +55,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn id(&self, prefix: &str) -> String {
-        format!(
-            "{prefix}_mock_{:06}",
-            self.next_id.fetch_add(1, Ordering::Relaxed) + 1
-        )
+        format!("{prefix}_mock_{:06}", self.next_id.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
 
@@ -79,10 +76,7 @@ pub(crate) fn remaining_steps(position: &request::Position) -> Vec<Step> {
         let start: String = output.chars().take(QUOTED_OUTPUT_CHARS).collect();
         format!(" Last tool output ({} bytes): {start}", output.len())
     });
-    vec![Step::Message {
-        chunks: crate::stream_text::words(&format!("done.{quoted}")),
-        pace: Pace::AtOnce,
-    }]
+    vec![Step::Message { chunks: crate::stream_text::words(&format!("done.{quoted}")), pace: Pace::AtOnce }]
 }
 
 /// Answers one model request. `attempt` counts from 1 how often this same request was made.
@@ -113,9 +107,7 @@ pub(crate) fn answer(
             }
             Step::HttpErrorFirst { .. } => {}
             Step::CutFirst { attempts } if attempt <= *attempts => {
-                let cut = Step::Cut {
-                    chunks: vec!["cut ".to_owned(), "off ".to_owned()],
-                };
+                let cut = Step::Cut { chunks: vec!["cut ".to_owned(), "off ".to_owned()] };
                 return play(stream, shared, body, &[cut]);
             }
             Step::CutFirst { .. } => {}
@@ -136,9 +128,7 @@ fn http_error(stream: &TcpStream, status: u16, kind: Option<&str>) -> io::Result
     if status == 429 {
         headers.push(("retry-after", "1".to_owned()));
         if kind == Some("usage_limit_reached") {
-            let now = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |time| time.as_secs());
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
             error["plan_type"] = json!("plus");
             error["resets_at"] = json!(now + 3600);
         }
@@ -180,8 +170,7 @@ struct Reply<'a> {
 impl Reply<'_> {
     fn run(&mut self, steps: &[Step]) -> Result<(), Stop> {
         let response = self.response("in_progress");
-        self.events
-            .event("response.created", json!({"response": response}))?;
+        self.events.event("response.created", json!({"response": response}))?;
         for step in steps {
             self.step(step)?;
             if step.tool_calls() > 0 {
@@ -195,8 +184,7 @@ impl Reply<'_> {
             "output_tokens": 20, "output_tokens_details": {"reasoning_tokens": 5},
             "total_tokens": 120,
         });
-        self.events
-            .event("response.completed", json!({"response": response}))?;
+        self.events.event("response.completed", json!({"response": response}))?;
         Ok(self.events.flush()?)
     }
 
@@ -208,9 +196,9 @@ impl Reply<'_> {
         match step {
             Step::Message { chunks, pace } => self.message(chunks, pace, true),
             Step::Reasoning { chunks, pace } => self.reasoning(chunks, pace),
-            Step::Shell { commands, escalated } => commands
-                .iter()
-                .try_for_each(|command| self.shell(command, *escalated)),
+            Step::Shell { commands, escalated } => {
+                commands.iter().try_for_each(|command| self.shell(command, *escalated))
+            }
             Step::Patch(patch) => self.patch(patch),
             Step::Gate(name) | Step::Hold(name) => self.stand_at(name, false),
             Step::Hang(time) => self.hang(*time),
@@ -218,8 +206,7 @@ impl Reply<'_> {
             Step::Failed(code) => {
                 let mut response = self.response("failed");
                 response["error"] = json!({"code": code, "message": format!("mock failure: {code}")});
-                self.events
-                    .event("response.failed", json!({"response": response}))?;
+                self.events.event("response.failed", json!({"response": response}))?;
                 Err(Stop::Scripted)
             }
             Step::Cut { chunks } => {
@@ -278,8 +265,7 @@ impl Reply<'_> {
             self.keep_pace(pace)?;
             let mut delta = place.clone();
             delta["delta"] = json!(chunk);
-            self.events
-                .event("response.reasoning_summary_text.delta", delta)?;
+            self.events.event("response.reasoning_summary_text.delta", delta)?;
             self.events.flush()?;
         }
         let summary = json!([{"type": "summary_text", "text": chunks.concat()}]);
@@ -310,10 +296,9 @@ impl Reply<'_> {
         match self.tools.get("apply_patch") {
             Some(tool) if tool.custom => self.custom_call("apply_patch", patch),
             Some(_) => self.function_call("apply_patch", &json!({"input": patch})),
-            None if self.in_code_mode() => self.custom_call(
-                "exec",
-                &format!("text(await tools.apply_patch({}))", json!(patch)),
-            ),
+            None if self.in_code_mode() => {
+                self.custom_call("exec", &format!("text(await tools.apply_patch({}))", json!(patch)))
+            }
             None => self.shell(&format!("apply_patch <<'EOP'\n{patch}\nEOP"), false),
         }
     }
@@ -352,10 +337,8 @@ impl Reply<'_> {
         let characters: Vec<char> = text.chars().take(ARGUMENT_STREAMED_BYTES).collect();
         for piece in characters.chunks(ARGUMENT_DELTA_BYTES) {
             let delta: String = piece.iter().collect();
-            self.events.event(
-                delta_event,
-                json!({"item_id": item["id"], "output_index": index, "delta": delta}),
-            )?;
+            self.events
+                .event(delta_event, json!({"item_id": item["id"], "output_index": index, "delta": delta}))?;
         }
         self.done(index, item)
     }
@@ -366,10 +349,7 @@ impl Reply<'_> {
     }
 
     fn done(&mut self, index: usize, item: Value) -> Result<(), Stop> {
-        self.events.event(
-            "response.output_item.done",
-            json!({"output_index": index, "item": item}),
-        )?;
+        self.events.event("response.output_item.done", json!({"output_index": index, "item": item}))?;
         self.output.push(item);
         Ok(())
     }
@@ -386,11 +366,7 @@ impl Reply<'_> {
     fn stand_at(&mut self, name: &str, takes_permit: bool) -> Result<(), Stop> {
         self.events.flush()?;
         let connection = self.events.connection();
-        match self
-            .shared
-            .gates
-            .pass(name, takes_permit, || peer_is_there(connection))
-        {
+        match self.shared.gates.pass(name, takes_permit, || peer_is_there(connection)) {
             Passage::Passed => Ok(()),
             Passage::Abandoned => Err(Stop::Abandoned),
         }

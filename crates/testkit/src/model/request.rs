@@ -39,9 +39,7 @@ const OUTPUT_TYPES: [&str; 5] = [
 
 /// The items of the request's `input`.
 pub(crate) fn input(body: &Value) -> &[Value] {
-    body.get("input")
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    body.get("input").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// The text of a user's own message, `None` for everything else.
@@ -60,10 +58,8 @@ fn text_of(item: &Value) -> String {
     match item.get("content") {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(parts)) => {
-            let texts: Vec<_> = parts
-                .iter()
-                .filter_map(|part| part.get("text").and_then(Value::as_str))
-                .collect();
+            let texts: Vec<_> =
+                parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect();
             texts.join("\n")
         }
         _ => String::new(),
@@ -92,18 +88,10 @@ pub(crate) struct Position {
 /// Finds the script and the tool outputs that followed it.
 pub(crate) fn position(body: &Value) -> Position {
     if let Some(Value::String(text)) = body.get("input") {
-        return Position {
-            script: text.clone(),
-            outputs: 0,
-            last_output: None,
-        };
+        return Position { script: text.clone(), outputs: 0, last_output: None };
     }
     let items = input(body);
-    let found = items
-        .iter()
-        .enumerate()
-        .rev()
-        .find_map(|(at, item)| Some((at, prompt_of(item)?)));
+    let found = items.iter().enumerate().rev().find_map(|(at, item)| Some((at, prompt_of(item)?)));
     let (script, behind) = match found {
         Some((at, text)) => (text, &items[at + 1..]),
         None => (String::new(), items),
@@ -111,23 +99,14 @@ pub(crate) fn position(body: &Value) -> Position {
     let outputs: Vec<_> = behind
         .iter()
         .filter(|item| {
-            item.get("type")
-                .and_then(Value::as_str)
-                .is_some_and(|kind| OUTPUT_TYPES.contains(&kind))
+            item.get("type").and_then(Value::as_str).is_some_and(|kind| OUTPUT_TYPES.contains(&kind))
         })
         .collect();
-    let last_output = outputs
-        .last()
-        .and_then(|item| item.get("output"))
-        .map(|output| match output {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        });
-    Position {
-        script,
-        outputs: outputs.len(),
-        last_output,
-    }
+    let last_output = outputs.last().and_then(|item| item.get("output")).map(|output| match output {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    });
+    Position { script, outputs: outputs.len(), last_output }
 }
 
 /// A tool the agent offers to the model.
@@ -155,10 +134,7 @@ fn add_tools(list: Option<&Value>, namespace: Option<&str>, found: &mut BTreeMap
         if kind == "namespace" {
             add_tools(tool.get("tools"), name, found);
         } else {
-            let entry = Tool {
-                custom: kind == "custom",
-                namespace: namespace.map(str::to_owned),
-            };
+            let entry = Tool { custom: kind == "custom", namespace: namespace.map(str::to_owned) };
             found.insert(name.unwrap_or(kind).to_owned(), entry);
         }
     }
@@ -200,10 +176,7 @@ mod tests {
             "input": [{"type": "additional_tools", "tools": [{"type": "custom", "name": "exec"}]}],
         });
         let found = tools(&body);
-        assert_eq!(
-            found.keys().collect::<Vec<_>>(),
-            ["exec", "exec_command", "inner", "web_search"]
-        );
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["exec", "exec_command", "inner", "web_search"]);
         assert_eq!(found["inner"].namespace.as_deref(), Some("ns"));
         assert!(found["exec"].custom);
     }

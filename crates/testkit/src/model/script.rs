@@ -76,11 +76,7 @@ impl Step {
 
 /// Parses a whole script. Never fails: what is not a step, or has bad arguments, is echoed.
 pub(crate) fn parse(script: &str) -> Vec<Step> {
-    script
-        .trim()
-        .split(SEPARATOR)
-        .map(|text| parse_step(text.trim()))
-        .collect()
+    script.trim().split(SEPARATOR).map(|text| parse_step(text.trim())).collect()
 }
 
 fn parse_step(text: &str) -> Step {
@@ -88,10 +84,7 @@ fn parse_step(text: &str) -> Step {
 }
 
 fn said(text: &str) -> Step {
-    Step::Message {
-        chunks: stream_text::words(text),
-        pace: Pace::AtOnce,
-    }
+    Step::Message { chunks: stream_text::words(text), pace: Pace::AtOnce }
 }
 
 fn known_step(text: &str) -> Option<Step> {
@@ -99,103 +92,66 @@ fn known_step(text: &str) -> Option<Step> {
     let mut words = rest.split_whitespace();
     let step = match verb {
         "SAY" => match repeated(rest) {
-            Some((text, times)) => Step::Message {
-                chunks: vec![format!("{text} "); times],
-                pace: Pace::AtOnce,
-            },
+            Some((text, times)) => {
+                Step::Message { chunks: vec![format!("{text} "); times], pace: Pace::AtOnce }
+            }
             None => said(rest),
         },
         "DELTAS" => {
             let count = words.next()?.parse().ok()?;
-            let size = words
-                .next()
-                .map_or(Some(stream_text::DEFAULT_DELTA_BYTES), |size| size.parse().ok())?;
-            Step::Message {
-                chunks: stream_text::deltas(count, size).collect(),
-                pace: Pace::AtOnce,
-            }
+            let size =
+                words.next().map_or(Some(stream_text::DEFAULT_DELTA_BYTES), |size| size.parse().ok())?;
+            Step::Message { chunks: stream_text::deltas(count, size).collect(), pace: Pace::AtOnce }
         }
         "SLOW" => {
             let count: usize = words.next()?.parse().ok()?;
             let chunks = (0..count).map(|index| format!("w{index} ")).collect();
-            Step::Message {
-                chunks,
-                pace: Pace::Every(milliseconds(words.next()?)?),
-            }
+            Step::Message { chunks, pace: Pace::Every(milliseconds(words.next()?)?) }
         }
         "GATED" => {
             let count = words.next()?.parse().ok()?;
             let chunks = stream_text::deltas(count, stream_text::DEFAULT_DELTA_BYTES).collect();
-            Step::Message {
-                chunks,
-                pace: Pace::Gated(words.next()?.to_owned()),
-            }
+            Step::Message { chunks, pace: Pace::Gated(words.next()?.to_owned()) }
         }
         "GATE" => Step::Gate(words.next()?.to_owned()),
         "HOLD" => Step::Hold(words.next()?.to_owned()),
-        "BIG" => Step::Message {
-            chunks: vec!["x".repeat(words.next()?.parse().ok()?)],
-            pace: Pace::AtOnce,
-        },
+        "BIG" => Step::Message { chunks: vec!["x".repeat(words.next()?.parse().ok()?)], pace: Pace::AtOnce },
         "THINK" => {
             let mut chunks = vec!["**Thinking**\n\n".to_owned()];
             chunks.extend(stream_text::words(rest));
-            Step::Reasoning {
-                chunks,
-                pace: Pace::AtOnce,
-            }
+            Step::Reasoning { chunks, pace: Pace::AtOnce }
         }
         "THINKSLOW" => {
             let count: usize = words.next()?.parse().ok()?;
             let chunks = (0..count)
-                .map(|index| {
-                    if index == 0 {
-                        "**Slow**\n\n".to_owned()
-                    } else {
-                        format!("t{index} ")
-                    }
-                })
+                .map(|index| if index == 0 { "**Slow**\n\n".to_owned() } else { format!("t{index} ") })
                 .collect();
-            Step::Reasoning {
-                chunks,
-                pace: Pace::Every(milliseconds(words.next()?)?),
-            }
+            Step::Reasoning { chunks, pace: Pace::Every(milliseconds(words.next()?)?) }
         }
-        "RUN" | "RUNESC" if !rest.is_empty() => Step::Shell {
-            commands: vec![rest.to_owned()],
-            escalated: verb == "RUNESC",
-        },
+        "RUN" | "RUNESC" if !rest.is_empty() => {
+            Step::Shell { commands: vec![rest.to_owned()], escalated: verb == "RUNESC" }
+        }
         "PRUN" if !rest.is_empty() => Step::Shell {
-            commands: rest
-                .split(PARALLEL)
-                .map(|command| command.trim().to_owned())
-                .collect(),
+            commands: rest.split(PARALLEL).map(|command| command.trim().to_owned()).collect(),
             escalated: false,
         },
         "PATCH" if !rest.is_empty() => Step::Patch(add_file_patch(rest)),
         "PATCHUPD" => Step::Patch(update_line_patch(rest)?),
         "WAIT" => Step::Wait(seconds(words.next()?)?),
         "HANG" => Step::Hang(words.next().map_or(Some(HANG_BY_DEFAULT), seconds)?),
-        "ERR" => Step::HttpError {
-            status: words.next()?.parse().ok()?,
-            kind: words.next().map(str::to_owned),
-        },
+        "ERR" => {
+            Step::HttpError { status: words.next()?.parse().ok()?, kind: words.next().map(str::to_owned) }
+        }
         "ERRN" => Step::HttpErrorFirst {
             attempts: words.next()?.parse().ok()?,
             status: words.next()?.parse().ok()?,
         },
         "FAILED" => Step::Failed(words.next().unwrap_or("server_error").to_owned()),
         "DISC" => {
-            let count = words
-                .next()
-                .map_or(Some(DELTAS_BEFORE_CUT), |count| count.parse().ok())?;
-            Step::Cut {
-                chunks: (0..count).map(|index| format!("d{index} ")).collect(),
-            }
+            let count = words.next().map_or(Some(DELTAS_BEFORE_CUT), |count| count.parse().ok())?;
+            Step::Cut { chunks: (0..count).map(|index| format!("d{index} ")).collect() }
         }
-        "DISCN" => Step::CutFirst {
-            attempts: words.next()?.parse().ok()?,
-        },
+        "DISCN" => Step::CutFirst { attempts: words.next()?.parse().ok()? },
         "NOCOMPLETE" => Step::NoComplete,
         "EMPTY" => Step::Empty,
         _ => return None,
@@ -210,10 +166,7 @@ fn repeated(rest: &str) -> Option<(&str, usize)> {
 }
 
 fn milliseconds(word: &str) -> Option<Duration> {
-    word.trim_end_matches("ms")
-        .parse()
-        .ok()
-        .map(Duration::from_millis)
+    word.trim_end_matches("ms").parse().ok().map(Duration::from_millis)
 }
 
 fn seconds(word: &str) -> Option<Duration> {
@@ -222,20 +175,14 @@ fn seconds(word: &str) -> Option<Duration> {
 
 fn add_file_patch(rest: &str) -> String {
     let (path, text) = rest.split_once(' ').unwrap_or((rest, "hello from the mock"));
-    let lines: String = text
-        .replace("\\n", "\n")
-        .split('\n')
-        .map(|line| format!("+{line}\n"))
-        .collect();
+    let lines: String = text.replace("\\n", "\n").split('\n').map(|line| format!("+{line}\n")).collect();
     format!("*** Begin Patch\n*** Add File: {path}\n{lines}*** End Patch")
 }
 
 fn update_line_patch(rest: &str) -> Option<String> {
     let (path, change) = rest.split_once(' ')?;
     let (old, new) = change.split_once(" => ")?;
-    Some(format!(
-        "*** Begin Patch\n*** Update File: {path}\n@@\n-{old}\n+{new}\n*** End Patch"
-    ))
+    Some(format!("*** Begin Patch\n*** Update File: {path}\n@@\n-{old}\n+{new}\n*** End Patch"))
 }
 
 /// The text of each agent message that `script` makes, in order, for an agent that runs it to its
@@ -270,33 +217,20 @@ mod tests {
         assert_eq!(expected_text("GATED 2 door"), "0000000 0000001 ");
         assert_eq!(expected_text("BIG 5"), "xxxxx");
         assert_eq!(expected_text("what is this"), "echo: what is this");
-        assert_eq!(
-            expected_messages("THINK hm ;; SAY a ;; GATE g ;; RUN ls ;; SAY b"),
-            ["a", "b"]
-        );
+        assert_eq!(expected_messages("THINK hm ;; SAY a ;; GATE g ;; RUN ls ;; SAY b"), ["a", "b"]);
     }
 
     #[test]
     fn bad_arguments_are_echoed_not_guessed() {
-        for text in [
-            "DELTAS many",
-            "SLOW 3",
-            "GATE",
-            "PATCHUPD file no-arrow",
-            "ERR x",
-            "RUN",
-            "WAIT -1",
-        ] {
+        for text in ["DELTAS many", "SLOW 3", "GATE", "PATCHUPD file no-arrow", "ERR x", "RUN", "WAIT -1"] {
             assert_eq!(parse(text), [said(&format!("echo: {text}"))], "{text}");
         }
     }
 
     #[test]
     fn tool_calls_are_counted_as_outputs_come_back() {
-        let counts: Vec<_> = parse("SAY x ;; RUN ls ;; PRUN a || b || c ;; PATCH f t")
-            .iter()
-            .map(Step::tool_calls)
-            .collect();
+        let counts: Vec<_> =
+            parse("SAY x ;; RUN ls ;; PRUN a || b || c ;; PATCH f t").iter().map(Step::tool_calls).collect();
         assert_eq!(counts, [0, 1, 3, 1]);
     }
 
@@ -304,15 +238,11 @@ mod tests {
     fn patches_have_codex_form() {
         assert_eq!(
             parse("PATCH a.txt one\\ntwo"),
-            [Step::Patch(
-                "*** Begin Patch\n*** Add File: a.txt\n+one\n+two\n*** End Patch".to_owned()
-            )]
+            [Step::Patch("*** Begin Patch\n*** Add File: a.txt\n+one\n+two\n*** End Patch".to_owned())]
         );
         assert_eq!(
             parse("PATCHUPD a.txt one => 1"),
-            [Step::Patch(
-                "*** Begin Patch\n*** Update File: a.txt\n@@\n-one\n+1\n*** End Patch".to_owned()
-            )]
+            [Step::Patch("*** Begin Patch\n*** Update File: a.txt\n@@\n-one\n+1\n*** End Patch".to_owned())]
         );
     }
 }

@@ -61,10 +61,7 @@ pub struct ModelServer {
 
 impl fmt::Debug for ModelServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("ModelServer")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
+        formatter.debug_struct("ModelServer").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -81,11 +78,7 @@ impl ModelServer {
             let state = Arc::clone(&state);
             move || accept(&listener, &state)
         });
-        Self {
-            state,
-            address,
-            acceptor: Some(acceptor),
-        }
+        Self { state, address, acceptor: Some(acceptor) }
     }
 
     /// What an agent is given as the provider's address; ends in `/v1`.
@@ -109,16 +102,9 @@ impl ModelServer {
         while requests.len() < n {
             let left = give_up_at.saturating_duration_since(Instant::now());
             let seen = requests.len();
-            assert!(
-                !left.is_zero(),
-                "{seen} of {n} model requests within {deadline:?}"
-            );
-            requests = self
-                .state
-                .arrived
-                .wait_timeout(requests, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            assert!(!left.is_zero(), "{seen} of {n} model requests within {deadline:?}");
+            requests =
+                self.state.arrived.wait_timeout(requests, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         requests.clone()
     }
@@ -127,13 +113,9 @@ impl ModelServer {
     /// the whole conversation: 2 means that the model was given it twice.
     pub fn user_messages_seen(&self, text: &str) -> usize {
         let requests = self.state.requests();
-        requests.last().map_or(0, |latest| {
-            latest
-                .user_messages()
-                .iter()
-                .filter(|message| *message == text)
-                .count()
-        })
+        requests
+            .last()
+            .map_or(0, |latest| latest.user_messages().iter().filter(|message| *message == text).count())
     }
 
     /// How many requests had `text` as their **last** user message. A turn without tools and without
@@ -142,12 +124,7 @@ impl ModelServer {
         let requests = self.state.requests();
         requests
             .iter()
-            .filter(|request| {
-                request
-                    .user_messages()
-                    .last()
-                    .is_some_and(|message| message == text)
-            })
+            .filter(|request| request.user_messages().last().is_some_and(|message| message == text))
             .count()
     }
 
@@ -250,21 +227,13 @@ fn respond(connection: &TcpStream, state: &State, request: HttpRequest) -> io::R
     {
         let mut requests = state.requests();
         let n = requests.len() + 1;
-        requests.push(Recorded {
-            n,
-            path: request.path,
-            headers: request.headers,
-            body: body.clone(),
-        });
+        requests.push(Recorded { n, path: request.path, headers: request.headers, body: body.clone() });
     }
     state.arrived.notify_all();
 
     let position = request::position(&body);
     let attempt = {
-        let conversation = body
-            .get("prompt_cache_key")
-            .map(Value::to_string)
-            .unwrap_or_default();
+        let conversation = body.get("prompt_cache_key").map(Value::to_string).unwrap_or_default();
         let length = request::input(&body).len();
         let key = format!("{conversation}|{}|{}|{length}", position.outputs, position.script);
         let mut attempts = state.attempts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,11 +241,5 @@ fn respond(connection: &TcpStream, state: &State, request: HttpRequest) -> io::R
         *attempt += 1;
         *attempt
     };
-    reply::answer(
-        connection,
-        &state.shared,
-        &body,
-        &reply::remaining_steps(&position),
-        attempt,
-    )
+    reply::answer(connection, &state.shared, &body, &reply::remaining_steps(&position), attempt)
 }

@@ -50,24 +50,13 @@ pub(crate) fn read_request(reader: &mut BufReader<TcpStream>) -> io::Result<Opti
             headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
         }
     }
-    let length: usize = headers
-        .get("content-length")
-        .and_then(|value| value.parse().ok())
-        .unwrap_or(0);
+    let length: usize = headers.get("content-length").and_then(|value| value.parse().ok()).unwrap_or(0);
     if length > MAX_BODY_BYTES {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "request body over the mock's limit",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "request body over the mock's limit"));
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    Ok(Some(HttpRequest {
-        method,
-        path,
-        headers,
-        body,
-    }))
+    Ok(Some(HttpRequest { method, path, headers, body }))
 }
 
 /// Answers with JSON and keeps the connection.
@@ -115,21 +104,14 @@ impl<'a> EventStream<'a> {
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n\
               connection: close\r\n\r\n",
         )?;
-        Ok(Self {
-            stream,
-            buffer: Vec::new(),
-        })
+        Ok(Self { stream, buffer: Vec::new() })
     }
 
     /// Appends an event; it leaves with the next [`flush`](Self::flush) or a full batch.
     pub(crate) fn event(&mut self, kind: &str, mut payload: Value) -> io::Result<()> {
         payload["type"] = json!(kind);
         write!(self.buffer, "event: {kind}\ndata: {payload}\n\n")?;
-        if self.buffer.len() >= EVENT_BATCH_BYTES {
-            self.flush()
-        } else {
-            Ok(())
-        }
+        if self.buffer.len() >= EVENT_BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
     /// A comment, which clients skip; tells whether they are still there.

@@ -38,7 +38,10 @@ fn tail_page() {
     sse.until(DEADLINE, |event| event.event == "turn.ended");
     for _ in 0..50 {
         let body = serde_json::json!({ "content": "SAY a ;; TOOL b ;; SAY c" });
-        host.client().post(&format!("/v1/sessions/{session}/messages"), &body).expect("answers").expect_status(202);
+        host.client()
+            .post(&format!("/v1/sessions/{session}/messages"), &body)
+            .expect("answers")
+            .expect_status(202);
         sse.until(DEADLINE, |event| event.event == "turn.ended");
     }
     let shown = host.client().get(&format!("/v1/sessions/{session}")).expect("answers").json();
@@ -46,12 +49,19 @@ fn tail_page() {
     let times = (0..30)
         .map(|_| {
             let begun = Instant::now();
-            client.get(&format!("/v1/sessions/{session}/items?limit=50")).expect("answers").expect_status(200);
+            client
+                .get(&format!("/v1/sessions/{session}/items?limit=50"))
+                .expect("answers")
+                .expect_status(200);
             begun.elapsed().as_secs_f64() * 1e3
         })
         .collect();
     let events = shown["cursor"]["seq"].as_u64().unwrap_or(0);
-    row(&format!("ms for the tail page of a session with {events} events"), &format!("{:.1}", median(times)), "<= 5");
+    row(
+        &format!("ms for the tail page of a session with {events} events"),
+        &format!("{:.1}", median(times)),
+        "<= 5",
+    );
     bench.end(host);
 }
 
@@ -73,13 +83,18 @@ fn recovery() {
     let host = bench.start();
     let client = host.client();
     let adopted = |session: &String| {
-        let shown = client.get(&format!("/v1/sessions/{session}/events?after=1:0&limit=1000")).expect("answers");
+        let shown =
+            client.get(&format!("/v1/sessions/{session}/events?after=1:0&limit=1000")).expect("answers");
         shown.text().contains("process.adopted")
     };
     while !running.iter().all(adopted) {
         std::thread::yield_now();
     }
     let took = begun.elapsed().as_secs_f64() * 1e3;
-    row("ms from start after kill -9 to all right (1,000 at rest, 4 running)", &format!("{took:.0}"), "<= 1,000");
+    row(
+        "ms from start after kill -9 to all right (1,000 at rest, 4 running)",
+        &format!("{took:.0}"),
+        "<= 1,000",
+    );
     bench.end(host);
 }

@@ -26,7 +26,10 @@ fn round(bench: &Bench) -> Round {
     sse.until(DEADLINE, |event| event.event == "turn.ended");
     let body = serde_json::json!({ "content": format!("BURST {FRAMES} {SIZE}") });
     let begun = Instant::now();
-    host.client().post(&format!("/v1/sessions/{session}/messages"), &body).expect("answers").expect_status(202);
+    host.client()
+        .post(&format!("/v1/sessions/{session}/messages"), &body)
+        .expect("answers")
+        .expect_status(202);
     let (mut frames, mut rows, mut text_bytes) = (0, 0, 0);
     let mut count = |event: &SseEvent| {
         if event.event == "item.delta" {
@@ -55,15 +58,28 @@ pub(crate) fn run() {
     let Some(last) = rounds.last() else { return };
     let lost = FRAMES as u64 - last.frames;
     row("frames/s into the journal, synced, one SSE reader (durable)", &format!("{rate:.0}"), ">= 50,000");
-    row("  frames lost by the reader, of its text", &format!("{lost}, {} bytes short", (FRAMES * SIZE) as u64 - last.text_bytes), "0");
+    row(
+        "  frames lost by the reader, of its text",
+        &format!("{lost}, {} bytes short", (FRAMES * SIZE) as u64 - last.text_bytes),
+        "0",
+    );
     row("  rows they were merged into", &last.rows.to_string(), "");
     // A line of the scripted agent is about 200 bytes around its text.
     let bytes = FRAMES * (200 + SIZE);
     let piped = median((0..ROUNDS).map(|_| rivals::pipe(bytes)).collect());
-    let synced = median((0..ROUNDS).map(|_| rivals::append_and_sync(bench.home.root(), bytes, 512 * 1024)).collect());
+    let synced =
+        median((0..ROUNDS).map(|_| rivals::append_and_sync(bench.home.root(), bytes, 512 * 1024)).collect());
     let ours = FRAMES as f64 / rate;
-    row("  time beside a bare pipe reader of the same bytes (not durable)", &format!("{:.1} x", ours / piped), "");
-    row("  time beside a bare append-and-fdatasync of the same bytes", &format!("{:.1} x", ours / synced), "");
+    row(
+        "  time beside a bare pipe reader of the same bytes (not durable)",
+        &format!("{:.1} x", ours / piped),
+        "",
+    );
+    row(
+        "  time beside a bare append-and-fdatasync of the same bytes",
+        &format!("{:.1} x", ours / synced),
+        "",
+    );
     latency(&bench);
 }
 
@@ -77,11 +93,17 @@ fn latency(bench: &Bench) {
     sse.until(DEADLINE, |event| event.event == "turn.ended");
     let script = format!("RUN i=0; while [ $i -lt {COUNT} ]; do date +%s%N; sleep 0.001; i=$((i+1)); done");
     let body = serde_json::json!({ "content": script });
-    host.client().post(&format!("/v1/sessions/{session}/messages"), &body).expect("answers").expect_status(202);
+    host.client()
+        .post(&format!("/v1/sessions/{session}/messages"), &body)
+        .expect("answers")
+        .expect_status(202);
     let mut waits = Vec::new();
     loop {
         let event = sse.next(DEADLINE).expect("the stream goes on");
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_nanos();
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .expect("after 1970")
+            .as_nanos();
         if event.event == "turn.ended" {
             break;
         }

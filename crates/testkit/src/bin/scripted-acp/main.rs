@@ -84,11 +84,7 @@ fn serve() -> io::Result<()> {
             _ => {}
         }
     }
-    let mut server = Server {
-        agent: Arc::clone(&agent),
-        sessions: HashMap::new(),
-        made: 0,
-    };
+    let mut server = Server { agent: Arc::clone(&agent), sessions: HashMap::new(), made: 0 };
     for line in io::stdin().lock().lines() {
         let line = line?;
         match serde_json::from_str::<Value>(&line) {
@@ -154,10 +150,7 @@ impl Server {
             "session/new" => self.new_session(id, params),
             "session/load" => self.load_session(id, params),
             "session/prompt" => self.prompt(id, params),
-            _ => self
-                .agent
-                .output
-                .refuse(id, -32601, &format!("no method {method}")),
+            _ => self.agent.output.refuse(id, -32601, &format!("no method {method}")),
         }
     }
 
@@ -167,27 +160,17 @@ impl Server {
 
     fn new_session(&mut self, id: &Value, params: &Value) -> io::Result<()> {
         self.made += 1;
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |time| time.as_nanos());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
         let session_id = format!("scripted-{now:x}-{}-{}", std::process::id(), self.made);
         let memory = Memory::create(&state_folder(params), &session_id)?;
-        self.sessions
-            .insert(session_id.clone(), Session { memory, turn: None });
+        self.sessions.insert(session_id.clone(), Session { memory, turn: None });
         self.agent.output.answer(id, json!({"sessionId": session_id}))
     }
 
     fn load_session(&mut self, id: &Value, params: &Value) -> io::Result<()> {
-        let session_id = params
-            .get("sessionId")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned();
+        let session_id = params.get("sessionId").and_then(Value::as_str).unwrap_or_default().to_owned();
         let Some((memory, kept)) = Memory::load(&state_folder(params), &session_id)? else {
-            return self
-                .agent
-                .output
-                .refuse(id, -32002, &format!("no session {session_id}"));
+            return self.agent.output.refuse(id, -32002, &format!("no session {session_id}"));
         };
         for entry in kept {
             self.agent.output.update(&session_id, entry.as_update())?;
@@ -197,23 +180,13 @@ impl Server {
     }
 
     fn prompt(&mut self, id: &Value, params: &Value) -> io::Result<()> {
-        let session_id = params
-            .get("sessionId")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned();
+        let session_id = params.get("sessionId").and_then(Value::as_str).unwrap_or_default().to_owned();
         let Some(session) = self.sessions.get_mut(&session_id) else {
-            return self
-                .agent
-                .output
-                .refuse(id, -32002, &format!("no session {session_id}"));
+            return self.agent.output.refuse(id, -32002, &format!("no session {session_id}"));
         };
         if session.turn.as_ref().is_some_and(|turn| !turn.is_over()) {
             // Real agents differ here; a host that prompts twice has a fault that tests should see.
-            return self
-                .agent
-                .output
-                .refuse(id, -32600, "a prompt of this session is still open");
+            return self.agent.output.refuse(id, -32600, "a prompt of this session is still open");
         }
         let text = prompt_text(params);
         session.memory.keep_prompt(&text)?;
@@ -230,22 +203,14 @@ fn switched(variable: &str, method: &str) -> bool {
 }
 
 fn state_folder(params: &Value) -> PathBuf {
-    std::env::var_os("SCRIPTED_STATE")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| {
-            PathBuf::from(params.get("cwd").and_then(Value::as_str).unwrap_or(".")).join(".scripted")
-        })
+    std::env::var_os("SCRIPTED_STATE").map(PathBuf::from).unwrap_or_else(|| {
+        PathBuf::from(params.get("cwd").and_then(Value::as_str).unwrap_or(".")).join(".scripted")
+    })
 }
 
 fn prompt_text(params: &Value) -> String {
-    let blocks = params
-        .get("prompt")
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
-    let texts: Vec<&str> = blocks
-        .iter()
-        .filter_map(|block| block.get("text")?.as_str())
-        .collect();
+    let blocks = params.get("prompt").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let texts: Vec<&str> = blocks.iter().filter_map(|block| block.get("text")?.as_str()).collect();
     texts.join("\n")
 }
 
@@ -259,9 +224,5 @@ fn log_prompt(params: &Value) -> io::Result<()> {
         "session": params.get("sessionId"),
         "prompt": prompt_text(params),
     });
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)?
-        .write_all(format!("{entry}\n").as_bytes())
+    OpenOptions::new().create(true).append(true).open(path)?.write_all(format!("{entry}\n").as_bytes())
 }

@@ -41,24 +41,18 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn create(folder: &Path, session: &str) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let memory = Self {
-            path: folder.join(format!("{session}.jsonl")),
-        };
+        let memory = Self { path: folder.join(format!("{session}.jsonl")) };
         File::create(&memory.path)?;
         Ok(memory)
     }
 
     /// `None` when this session was never kept here. An id that is no plain name is never looked for.
     pub(crate) fn load(folder: &Path, session: &str) -> io::Result<Option<(Self, Vec<Kept>)>> {
-        let plain = session
-            .chars()
-            .all(|character| character.is_ascii_alphanumeric() || character == '-');
+        let plain = session.chars().all(|character| character.is_ascii_alphanumeric() || character == '-');
         if session.is_empty() || !plain {
             return Ok(None);
         }
-        let memory = Self {
-            path: folder.join(format!("{session}.jsonl")),
-        };
+        let memory = Self { path: folder.join(format!("{session}.jsonl")) };
         let file = match File::open(&memory.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -83,13 +77,7 @@ impl Memory {
     }
 
     fn keep(&self, role: Role, text: &str) -> io::Result<()> {
-        let line = serde_json::to_string(&Kept {
-            role,
-            text: text.to_owned(),
-        })?;
-        OpenOptions::new()
-            .append(true)
-            .open(&self.path)?
-            .write_all(format!("{line}\n").as_bytes())
+        let line = serde_json::to_string(&Kept { role, text: text.to_owned() })?;
+        OpenOptions::new().append(true).open(&self.path)?.write_all(format!("{line}\n").as_bytes())
     }
 }

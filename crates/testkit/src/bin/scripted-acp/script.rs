@@ -28,24 +28,14 @@ const SEPARATOR: &str = " ;; ";
 pub(crate) enum Step {
     Say(String),
     Think(String),
-    Deltas {
-        count: usize,
-        size: usize,
-    },
-    Burst {
-        count: usize,
-        size: usize,
-        one_message: bool,
-    },
+    Deltas { count: usize, size: usize },
+    Burst { count: usize, size: usize, one_message: bool },
     Gate(String),
     Hold,
     Ask(String),
     Tool(String),
     Run(String),
-    Spawn {
-        command: String,
-        holds_output: bool,
-    },
+    Spawn { command: String, holds_output: bool },
     IgnoreTerm,
     IgnoreEof,
     Die(i32),
@@ -55,10 +45,7 @@ pub(crate) enum Step {
     UnknownUpdate,
     Raw(String),
     Never,
-    Error {
-        code: i64,
-        message: String,
-    },
+    Error { code: i64, message: String },
     Late,
 }
 
@@ -83,21 +70,14 @@ fn known_step(text: &str) -> Option<Step> {
         }
         "BURST" | "FRAMES" => {
             let (count, size) = count_and_size(rest)?;
-            Step::Burst {
-                count,
-                size,
-                one_message: verb == "FRAMES",
-            }
+            Step::Burst { count, size, one_message: verb == "FRAMES" }
         }
         "GATE" => Step::Gate(rest_given()?),
         "HOLD" => Step::Hold,
         "ASK" => Step::Ask(rest_given()?),
         "TOOL" => Step::Tool(rest_given()?),
         "RUN" => Step::Run(rest_given()?),
-        "SPAWN" | "SPAWN_HOLD" => Step::Spawn {
-            command: rest_given()?,
-            holds_output: verb == "SPAWN_HOLD",
-        },
+        "SPAWN" | "SPAWN_HOLD" => Step::Spawn { command: rest_given()?, holds_output: verb == "SPAWN_HOLD" },
         "IGNORE_TERM" => Step::IgnoreTerm,
         "IGNORE_EOF" => Step::IgnoreEof,
         "DIE" => Step::Die(rest.parse().ok()?),
@@ -109,10 +89,7 @@ fn known_step(text: &str) -> Option<Step> {
         "NEVER" => Step::Never,
         "ERROR" => {
             let (code, message) = rest.split_once(' ').unwrap_or((rest, "scripted error"));
-            Step::Error {
-                code: code.parse().ok()?,
-                message: message.to_owned(),
-            }
+            Step::Error { code: code.parse().ok()?, message: message.to_owned() }
         }
         "LATE" => Step::Late,
         _ => return None,
@@ -138,20 +115,9 @@ mod tests {
             parse("SAY a b ;; BURST 5 ;; FRAMES 5 32 ;; ERROR -32000 sign in ;; DELTAS x"),
             [
                 Step::Say("a b".to_owned()),
-                Step::Burst {
-                    count: 5,
-                    size: 8,
-                    one_message: false
-                },
-                Step::Burst {
-                    count: 5,
-                    size: 32,
-                    one_message: true
-                },
-                Step::Error {
-                    code: -32000,
-                    message: "sign in".to_owned()
-                },
+                Step::Burst { count: 5, size: 8, one_message: false },
+                Step::Burst { count: 5, size: 32, one_message: true },
+                Step::Error { code: -32000, message: "sign in".to_owned() },
                 Step::Say("echo: DELTAS x".to_owned()),
             ]
         );

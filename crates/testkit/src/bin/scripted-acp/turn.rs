@@ -142,36 +142,24 @@ impl Turn {
                     break;
                 }
                 Step::Error { code, message } => {
-                    answer = Answer::Error {
-                        code: *code,
-                        message: message.clone(),
-                    };
+                    answer = Answer::Error { code: *code, message: message.clone() };
                     break;
                 }
                 other => self.step(other)?,
             }
         }
         // Before the answer: a client may prompt again as soon as it has it.
-        self.over
-            .store(!matches!(answer, Answer::Never), Ordering::SeqCst);
+        self.over.store(!matches!(answer, Answer::Never), Ordering::SeqCst);
         let output = &self.agent.output;
         match answer {
             Answer::Never => return Ok(()),
             Answer::Error { code, message } => output.refuse(&self.request, code, &message)?,
             Answer::Ended => {
-                let reason = if self.is_cancelled() {
-                    "cancelled"
-                } else {
-                    "end_turn"
-                };
+                let reason = if self.is_cancelled() { "cancelled" } else { "end_turn" };
                 output.answer(&self.request, json!({"stopReason": reason}))?;
             }
         }
-        if late {
-            output.update(&self.session, text_chunk("late", None))
-        } else {
-            Ok(())
-        }
+        if late { output.update(&self.session, text_chunk("late", None)) } else { Ok(()) }
     }
 
     fn update(&self, update: Value) -> io::Result<()> {
@@ -185,16 +173,10 @@ impl Turn {
                 "sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": text},
             })),
             Step::Deltas { count, size } => self.say(stream_text::deltas(*count, *size)),
-            Step::Burst {
-                count,
-                size,
-                one_message,
-            } => {
+            Step::Burst { count, size, one_message } => {
                 let id = format!("message-{}", self.agent.fresh());
                 let message_id = one_message.then_some(id.as_str());
-                self.agent
-                    .output
-                    .burst(&self.session, message_id, stream_text::deltas(*count, *size))?;
+                self.agent.output.burst(&self.session, message_id, stream_text::deltas(*count, *size))?;
                 self.memory.keep_reply(&stream_text::whole(*count, *size))
             }
             Step::Gate(path) => self.stand_at(Path::new(path)),
@@ -205,10 +187,7 @@ impl Turn {
             Step::Ask(title) => self.ask(title),
             Step::Tool(title) => self.tool(title),
             Step::Run(command) => self.run_command(command),
-            Step::Spawn {
-                command,
-                holds_output,
-            } => self.spawn(command, *holds_output),
+            Step::Spawn { command, holds_output } => self.spawn(command, *holds_output),
             Step::IgnoreTerm => self.agent.ignore_term(),
             Step::IgnoreEof => {
                 self.agent.ignore_eof.store(true, Ordering::SeqCst);
@@ -254,11 +233,7 @@ impl Turn {
             if self.is_cancelled() {
                 return None;
             }
-            answers = self
-                .agent
-                .happened
-                .wait(answers)
-                .unwrap_or_else(PoisonError::into_inner);
+            answers = self.agent.happened.wait(answers).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -276,8 +251,7 @@ impl Turn {
                 agent.wake();
             }
         });
-        self.wait_for(|_| open.lock().unwrap_or_else(PoisonError::into_inner).take())
-            .unwrap_or(Ok(()))
+        self.wait_for(|_| open.lock().unwrap_or_else(PoisonError::into_inner).take()).unwrap_or(Ok(()))
     }
 
     fn ask(&self, title: &str) -> io::Result<()> {
@@ -301,9 +275,7 @@ impl Turn {
         self.agent.answers().remove(&request);
         let Some(answer) = answer else { return Ok(()) }; // cancelled: the prompt's answer says so
         let outcome = answer.get("outcome");
-        let chosen = outcome
-            .and_then(|outcome| outcome.get("optionId"))
-            .and_then(Value::as_str);
+        let chosen = outcome.and_then(|outcome| outcome.get("optionId")).and_then(Value::as_str);
         match chosen {
             Some(option) if option.starts_with("allow") => {
                 self.say([format!("allowed:{option}")].into_iter())
@@ -362,10 +334,7 @@ impl Turn {
 
     fn spawn(&self, command: &str, holds_output: bool) -> io::Result<()> {
         let mut detached = Command::new(std::env::current_exe()?);
-        detached
-            .args([DETACHED, command])
-            .stdin(Stdio::null())
-            .stderr(Stdio::null());
+        detached.args([DETACHED, command]).stdin(Stdio::null()).stderr(Stdio::null());
         if !holds_output {
             detached.stdout(Stdio::null());
         }
