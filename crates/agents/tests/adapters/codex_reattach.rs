@@ -366,6 +366,11 @@ fn a_first_message_that_was_lost_is_absent_only_when_the_thread_did_nothing_and_
     let said = refuse(&mut harness, "thread/resume", NO_ROLLOUT);
     assert_eq!(said, ["s1: InputAbsent m1", "s1: ThreadOpened T resumed"]);
 
+    // After an error it does nothing either.
+    let mut harness = detached(true);
+    answer(&mut harness, "thread/read", &json!({ "thread": { "status": { "type": "systemError" } } }));
+    assert_eq!(refuse(&mut harness, "thread/resume", NO_ROLLOUT)[0], "s1: InputAbsent m1");
+
     let mut harness = detached(true);
     answer(&mut harness, "thread/read", &active_thread());
     let said = refuse(&mut harness, "thread/resume", NO_ROLLOUT);
@@ -451,6 +456,72 @@ fn a_thread_that_the_server_closed_is_taken_up_again_or_refused() {
     assert_eq!(said.len(), 1);
     assert_eq!(harness.start("s1", "m2", "x"), Err(CannotTell::NoThread("s1".into())));
     assert_eq!(harness.message(&closed), Vec::<String>::new(), "it was told");
+}
+
+#[test]
+fn a_thread_that_is_closed_while_its_history_is_asked_for_is_not_said_to_be_open() {
+    for refused in [false, true] {
+        let mut harness = running();
+        harness.message(&ended("U1", "completed"));
+        reconnect(&mut harness);
+        let history_id = harness.sent_id("thread/turns/list");
+        harness.message(&event("thread/closed", json!({})));
+        if refused {
+            refuse(&mut harness, "thread/resume", NO_ROLLOUT);
+        }
+        let turns = json!([{ "id": "U1", "status": "completed", "items": [] }]);
+        let listed = json!({ "id": history_id, "result": { "data": turns, "nextCursor": null } });
+        assert_eq!(harness.message(&listed), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_refusal_is_final_only_while_the_thread_is_not_loaded() {
+    let mut harness = running();
+    harness.message(&ended("U1", "completed"));
+    harness.message(&event("thread/closed", json!({})));
+    let id = harness.sent_id("thread/resume");
+    harness.message(&event("thread/status/changed", json!({ "status": { "type": "idle" } })));
+    let refusal = json!({ "id": id, "error": { "code": -32600, "message": "not now" } });
+    let said = harness.message(&refusal);
+    assert!(said.len() == 1 && said[0].contains("thread/resume"), "{said:?}");
+}
+
+#[test]
+fn a_word_that_comes_while_the_status_is_asked_for_is_not_missed() {
+    let mut harness = running();
+    harness.disconnect();
+    handshake(&mut harness);
+    let said = refuse(&mut harness, "thread/resume", "not now");
+    assert!(said[0].starts_with("s1: Notice Warning") && said[1].contains("thread/read"), "{said:?}");
+    let id = harness.sent_id("thread/read");
+    harness.message(&event("thread/status/changed", json!({ "status": { "type": "idle" } })));
+    assert!(harness.message(&json!({ "id": id, "result": active_thread() }))[0].contains("thread/resume"));
+}
+
+#[test]
+fn nothing_is_asked_before_the_handshake_is_answered() {
+    let mut harness = running();
+    harness.disconnect();
+    harness.connect();
+    assert_eq!(harness.message(&event("thread/closed", json!({}))), Vec::<String>::new());
+}
+
+#[test]
+fn an_unreadable_history_holds_nothing_back_also_where_a_turn_ran() {
+    let mut harness = open();
+    harness.start("s1", "m1", "hello").expect("can be told");
+    harness.message(&started("V"));
+    reconnect(&mut harness);
+    refuse(&mut harness, "thread/turns/list", "no");
+    let said = refuse(&mut harness, "thread/turns/list", "no");
+    assert!(said.contains(&"s1: InputUnknown m1".to_owned()), "{said:?}");
+}
+
+#[test]
+fn a_stop_of_a_first_message_asks_nothing_that_could_call_it_absent_too_early() {
+    let mut harness = detached(true);
+    assert_eq!(harness.interrupt("s1", None), Vec::<String>::new());
 }
 
 #[test]

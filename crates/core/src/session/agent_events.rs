@@ -40,11 +40,12 @@ impl Session {
             }
             AgentEvent::InputAbsent { submission } => self.input_absent(submission, moment, out),
             AgentEvent::InputUnknown { submission } => {
-                let delivered = self
-                    .submission(&submission)
-                    .is_some_and(|open| !matches!(open.state, SubmissionState::Accepted { .. }));
-                if delivered {
-                    let stopped = self.interrupt_pending;
+                let stopped = match self.submission(&submission).map(|open| &open.state) {
+                    Some(SubmissionState::Doubtful { stopped, .. }) => Some(*stopped),
+                    Some(SubmissionState::Delivered { .. }) => Some(self.interrupt_pending),
+                    Some(SubmissionState::Accepted { .. }) | None => None,
+                };
+                if let Some(stopped) = stopped {
                     let event =
                         Event::SubmissionDoubtful { submission, settles_by: SettlesBy::User, stopped };
                     self.emit(out, moment.now, event);

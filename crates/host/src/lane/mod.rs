@@ -33,7 +33,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// A lane without a process ends after this long without a message: a session at rest costs no task.
-const LANE_IDLE: Duration = Duration::from_secs(2);
+const LANE_IDLE: Duration = Duration::from_millis(50);
 /// How long to wait before trying to reach a keeper again whose socket does not answer though its lock is held.
 const RELINK_PAUSE: Duration = Duration::from_millis(200);
 /// Looks that prove nothing are repeated this often before the process is called unverifiable: a keeper that is just

@@ -16,7 +16,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The WAL file is cut back to this after a checkpoint: a burst does not occupy the disk for ever.
 const WAL_KEEP_BYTES: i64 = 16 * 1024 * 1024;
 /// Page cache of a reader, in KiB. There are several, and the system caches the file anyway.
-const READER_CACHE_KIB: i64 = 512;
+const READER_CACHE_KIB: i64 = 256;
+/// Page cache of the writer, in KiB: the right edges of the trees that it appends to, not the database. A group that
+/// needs more takes more while it lasts.
+const WRITER_CACHE_KIB: i64 = 768;
 /// More than there are different statements, so that none is ever prepared twice.
 const STATEMENT_CACHE: usize = 128;
 
@@ -33,6 +36,7 @@ pub(super) fn configure_writer(connection: &Connection) -> rusqlite::Result<()> 
     // FULL: in WAL mode, each commit is synced before it returns. The default auto-checkpoint is kept on purpose: a
     // WAL that only grows makes every sync dearer.
     connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     // Savepoints keep the old pages of a group somewhere; memory is bounded by the size of a group.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
