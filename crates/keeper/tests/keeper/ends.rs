@@ -132,7 +132,7 @@ fn a_keeper_killed_at_any_moment_of_its_birth_leaves_a_truthful_folder() {
         let program = std::path::Path::new(crate::support::PROGRAM);
         let newborn = mainstay_keeper::start(reserved, &spec, program, &["keeper"]).expect("start");
         // The moment of the fault, not a wait: from before the first instruction to after the agent's end.
-        std::thread::sleep(std::time::Duration::from_micros(round * 300));
+        std::thread::sleep(std::time::Duration::from_micros(round * 300)); // fault
         let mut child = newborn.child();
         child.kill().expect("kill");
         child.wait().expect("wait");

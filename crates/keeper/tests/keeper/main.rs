@@ -3,7 +3,7 @@
 
 mod birth;
 mod ends;
-mod helpers;
+mod helper_processes;
 mod hygiene;
 mod limits;
 mod stdio;

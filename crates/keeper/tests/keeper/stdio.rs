@@ -3,7 +3,7 @@ use std::process::{Child, Command, Stdio};
 use mainstay_keeper::wire::{RejectedWhy, ToHost, ToKeeper};
 use mainstay_keeper::{Control, InputFate, KeeperFolder, Link, RefusedWhy};
 
-use crate::helpers::command;
+use crate::helper_processes::command;
 use crate::support::{Home, PATIENCE, Seen, TestKeeper, is_gone, kill, wait_until};
 
 const ECHO: &str = "while read -r line; do echo \"echo $line\"; done";

@@ -21,7 +21,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(3));
+        std::thread::sleep(Duration::from_millis(3)); // poll
     }
 }
 
@@ -105,7 +105,7 @@ fn end_by_force(folder: &KeeperFolder) {
         // The lock is given back a moment after the kill.
         let deadline = Instant::now() + Duration::from_secs(5);
         while sweep(folder, &[]).is_err() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(3));
+            std::thread::sleep(Duration::from_millis(3)); // poll
         }
     }
 }
@@ -238,7 +238,7 @@ impl TestKeeper {
                 return;
             }
             assert!(Instant::now() < deadline, "waited in vain for {what}, saw {:?}", self.seen);
-            std::thread::sleep(Duration::from_millis(3));
+            std::thread::sleep(Duration::from_millis(3)); // poll
         }
     }
 

@@ -4,7 +4,7 @@ use mainstay_keeper::{
     Transport,
 };
 
-use crate::helpers::ws_agent_argv;
+use crate::helper_processes::ws_agent_argv;
 use crate::support::{Home, Seen, is_gone, to_group};
 
 fn ws_spec(home: &Home) -> LaunchSpec {

@@ -122,7 +122,7 @@ fn latency(bench: &Bench) {
 /// Every event that shows the command's newest line gives one sample.
 fn collect(event: &Value, now: u128, waits: &mut Vec<f64>) {
     let text = event.to_string();
-    let newest = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| digits.len() == 19).next_back();
+    let newest = text.split(|c: char| !c.is_ascii_digit()).rfind(|digits| digits.len() == 19);
     if let Some(sent) = newest.and_then(|digits| digits.parse::<u128>().ok()) {
         waits.push(now.saturating_sub(sent) as f64 / 1e6);
     }

@@ -14,7 +14,7 @@ use crate::support::{Home, PATIENCE};
 /// A shell command that becomes the helper `name`, with `environment` (shell assignments).
 pub(crate) fn command(name: &str, environment: &str) -> String {
     let exe = std::env::current_exe().expect("own path");
-    format!("{environment} exec '{}' --exact helpers::{name} --ignored --nocapture", exe.display())
+    format!("{environment} exec '{}' --exact helper_processes::{name} --ignored --nocapture", exe.display())
 }
 
 /// The script of an agent that listens on the socket address that is its first argument.
