@@ -129,6 +129,15 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
+    /// `spawn` returns while the exec is still putting the new environment in place.
+    fn wait_for_environment(pid: i32) {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| environment.is_empty()) {
+            assert!(std::time::Instant::now() < deadline, "the child has no environment");
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn a_providers_variable_marks_a_process_without_any_token() {
         let mut child = Command::new("/bin/cat")
@@ -139,6 +148,7 @@ mod tests {
             .spawn()
             .expect("spawn");
         let pid = i32::try_from(child.id()).expect("pid");
+        wait_for_environment(pid);
         let marked =
             |value: &str| Marks::new("t", &[("PROVIDER_HOME".to_owned(), value.to_owned())]).are_on(pid);
         assert!(marked("/somewhere/else"));
@@ -160,7 +170,7 @@ mod tests {
             .expect("spawn");
         let pid = i32::try_from(child.id()).expect("pid");
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        // `spawn` returns after the exec, so the environment is the new one already.
+        wait_for_environment(pid);
         assert!(Marks::new("table-test", &[]).are_on(pid));
         assert!(!Marks::new("table", &[]).are_on(pid), "a prefix is no match");
         let provider = [("PROVIDER_HOME".to_owned(), "/somewhere/unique".to_owned())];
