@@ -56,7 +56,7 @@ pub(crate) fn launch_spec(config: &HostConfig, launch: Launch<'_>) -> Result<kee
         segment_size: keeper::spec::DEFAULT_SEGMENT_SIZE,
         record_limit: keeper::spec::DEFAULT_RECORD_LIMIT,
         linger_ms: u64::try_from(config.linger.as_millis()).unwrap_or(u64::MAX),
-        cgroup_parent: None,
+        cgroup_parent: delegated_cgroup(),
         provider_vars: NO_PROVIDER_MARKS,
         agent_label: launch.agent_name.to_owned(),
         versions: concat!("mainstay ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -140,4 +140,45 @@ pub(crate) fn exit_without_record(cause: ExitCause, inbox: Option<keeper::InboxS
             (inbox.started + 1..begun).filter(|n| inbox.fate(*n) == keeper::InputFate::NeverBegun).collect();
     }
     exit
+}
+
+/// The cgroup below which each keeper may make its own, where one is delegated to this host: its own cgroup of the
+/// unified hierarchy, if it is not the root and may be written to. Then `cgroup.kill` ends everything an agent started.
+pub(crate) fn delegated_cgroup() -> Option<PathBuf> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let folder = cgroup_folder(&own, &mounts)?;
+    let writable = |path: &std::path::Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    (writable(&folder) && writable(&folder.join("cgroup.procs"))).then_some(folder)
+}
+
+/// Where the unified hierarchy shows this process, from the texts of `/proc/self/cgroup` and `/proc/self/mounts`. None
+/// at the root: that is the machine's, not ours.
+fn cgroup_folder(own: &str, mounts: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/")).filter(|path| !path.is_empty())?;
+    let mount = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let (place, kind) = (fields.nth(1)?, fields.next()?);
+        (kind == "cgroup2").then_some(place)
+    })?;
+    Some(PathBuf::from(mount).join(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "proc /proc proc rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
+
+    #[test]
+    fn the_own_cgroup_is_found_and_the_root_is_never_taken() {
+        let own = "4:memory:/legacy\n0::/user.slice/user-1000.slice/app\n";
+        assert_eq!(
+            cgroup_folder(own, MOUNTS),
+            Some(PathBuf::from("/sys/fs/cgroup/user.slice/user-1000.slice/app"))
+        );
+        assert_eq!(cgroup_folder("0::/\n", MOUNTS), None);
+        assert_eq!(cgroup_folder("4:memory:/legacy\n", MOUNTS), None);
+        assert_eq!(cgroup_folder(own, "proc /proc proc rw 0 0\n"), None);
+    }
 }

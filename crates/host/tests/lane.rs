@@ -294,3 +294,41 @@ async fn records_that_the_store_refuses_are_set_aside_and_stop_nobody_else() {
     host.shutdown(ShutdownMode::Kill).await;
     containment.assert_empty(DEADLINE);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_row_stops_one_session_and_no_other() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(config(home.path())).await.expect("starts");
+    let (bad, _) = host.create(request(home.path(), "SAY one"), None).await.expect("created");
+    let (good, _) = host.create(request(home.path(), "SAY one"), None).await.expect("created");
+    for id in [&bad, &good] {
+        let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+        until(&mut subscription, turn_ended).await;
+    }
+    let row = host.session(bad.as_str()).await.expect("there");
+    host.shutdown(ShutdownMode::Kill).await;
+    drop(Arc::into_inner(host));
+    let file = rusqlite::Connection::open(home.path().join("state/mainstay.db")).expect("opens");
+    let damaged = "UPDATE events SET body = x'00ff' WHERE session = ?1 AND seq = 3";
+    assert_eq!(file.execute(damaged, [row.key.0]).expect("damaged"), 1);
+    drop(file);
+
+    let host = Host::start(config(home.path())).await.expect("starts all the same");
+    host.recovered().await;
+    let send = |id: &'static str| Command::Send {
+        submission: SubmissionId::from(id),
+        content: vec![ContentBlock::text("SAY two")],
+        delivery: Delivery::Auto,
+        resends: None,
+    };
+    let refused = host.command(bad.as_str(), send("b2"), None).await.expect_err("it cannot be loaded");
+    assert!(matches!(refused, mainstay_host::HostError::Unreadable { .. }), "{refused:?}");
+    let mut subscription = host.subscribe(good.as_str(), None).await.expect("there");
+    host.command(good.as_str(), send("g2"), None).await.expect("the other one works");
+    until(&mut subscription, |event| matches!(event, Event::TurnEnded { turn, .. } if turn.as_str() == "t2"))
+        .await;
+    assert_eq!(host.sessions(Default::default(), None, 10).await.expect("listed").rows.len(), 2);
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}
