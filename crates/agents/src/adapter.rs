@@ -137,6 +137,9 @@ pub enum CannotTell {
     /// There is no connection now.
     #[error("the agent is not connected")]
     NotConnected,
+    /// The agent has no such thing; its capabilities say so.
+    #[error("the agent cannot do this (capability {0})")]
+    Unsupported(&'static str),
 }
 
 /// A pure translator. One adapter serves one process; its sessions' threads are kept apart.

@@ -256,6 +256,46 @@ pub(crate) const ROUTES: &[Route] = &[
         |call| Box::pin(messages::queue(call)),
     )
     .refuses(SESSION),
+    Route::get(
+        "/v1/sessions/{session}/queue/{submission}",
+        "One message that is not settled.",
+        Gives::Json(200, schema::<views::QueuedView>()),
+        |call| Box::pin(messages::queued(call)),
+    )
+    .refuses(&[Code::InvalidId, Code::SessionUnknown, Code::SessionUnreadable, Code::SubmissionUnknown]),
+    Route::new(
+        Verb::Patch,
+        "/v1/sessions/{session}/queue/{submission}",
+        "Edits or moves a message that the agent does not have, by compare-and-set.",
+        Gives::Json(200, schema::<views::Changed>()),
+        |call| Box::pin(messages::edit(call)),
+    )
+    .takes::<messages::QueuedPatch>()
+    .refuses(&[
+        Code::InvalidId,
+        Code::SessionUnknown,
+        Code::SessionUnreadable,
+        Code::SubmissionUnknown,
+        Code::SubmissionState,
+        Code::RevisionMismatch,
+        Code::EmptyContent,
+        Code::Unsupported,
+    ]),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/queue/{submission}/send",
+        "Moves a message that the agent does not have to the front and lifts its pause. Interrupts nothing.",
+        Gives::Json(200, schema::<views::Changed>()),
+        |call| Box::pin(messages::send_now(call)),
+    )
+    .refuses(&[
+        Code::InvalidId,
+        Code::SessionUnknown,
+        Code::SessionUnreadable,
+        Code::SessionClosed,
+        Code::SubmissionUnknown,
+        Code::SubmissionState,
+    ]),
     Route::new(
         Verb::Delete,
         "/v1/sessions/{session}/queue/{submission}",

@@ -291,13 +291,28 @@ pub(crate) struct Submitted {
     pub(crate) cursor: String,
 }
 
+/// A changed message.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Changed {
+    /// The message's id.
+    pub(crate) submission: SubmissionId,
+    /// What the next edit names.
+    pub(crate) revision: u64,
+    /// `epoch:seq` behind the change.
+    pub(crate) cursor: String,
+}
+
 /// A message that is not settled.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct QueuedView {
     /// Its id.
     id: String,
+    /// What an edit names.
+    revision: u64,
     /// `accepted`, `delivered` or `doubtful`.
     state: &'static str,
+    /// It goes into the running turn, and starts one only where none runs.
+    steers: bool,
     /// What it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     waits: Option<QueueReason>,
@@ -319,7 +334,9 @@ impl From<&OpenSubmission> for QueuedView {
         };
         Self {
             id: open.id.0.clone(),
+            revision: open.revision,
             state,
+            steers: open.steers,
             waits,
             settles_by,
             paused: open.paused,

@@ -44,6 +44,15 @@ pub enum TakenProof {
     User,
 }
 
+/// Why an agent did not take an input into its running turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SteerRefusal {
+    /// The turn was over, or another one runs.
+    TurnOver,
+    /// The turn runs and takes no input (it compacts or reviews).
+    NotSteerable,
+}
+
 /// Who the agent says it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AgentInfo {
@@ -86,6 +95,13 @@ pub enum AgentEvent {
         submission: SubmissionId,
         /// Why.
         failure: Failure,
+    },
+    /// The agent refused to take the input into the running turn, and has it not: it can start a turn of its own.
+    SteerRefused {
+        /// Which.
+        submission: SubmissionId,
+        /// Why.
+        why: SteerRefusal,
     },
     /// A doubtful input is proven not to be in the history.
     InputAbsent {
@@ -247,6 +263,15 @@ pub enum Decision {
         content: Vec<ContentBlock>,
         /// With which options.
         options: SessionOptions,
+    },
+    /// Give the agent a message that goes into the running turn. The same bound holds: one input, untaken.
+    Steer {
+        /// Into which turn, and into no other.
+        turn: ProviderTurn,
+        /// Which.
+        submission: SubmissionId,
+        /// What.
+        content: Vec<ContentBlock>,
     },
     /// End the running turn, or the one that our last `StartTurn` is about to start.
     Interrupt {

@@ -63,6 +63,10 @@ pub enum QueueReason {
     InputUntaken,
     /// The user stopped; the queue waits for `resume`.
     Paused,
+    /// The running turn takes no further input; the message starts a turn of its own.
+    NotSteerable,
+    /// The turn that it was meant for was over; the message starts a turn of its own.
+    TurnOver,
     /// As many processes as may run are running.
     Capacity,
     /// The session must be recovered first.
@@ -215,6 +219,23 @@ pub enum Event {
         /// For what.
         reason: QueueReason,
     },
+    /// A message that the agent does not have was edited, moved or sent on; absent: unchanged.
+    #[serde(rename = "submission.changed")]
+    SubmissionChanged {
+        /// Which.
+        submission: SubmissionId,
+        /// What the next edit must name; one above the one before.
+        revision: u64,
+        /// What it says now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        content: Option<Vec<ContentBlock>>,
+        /// Its place among the messages that are not settled, from 0, after it was taken out of its old one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        position: Option<usize>,
+        /// False: its pause is lifted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        paused: Option<bool>,
+    },
     /// It is on its way to the agent, once.
     #[serde(rename = "submission.delivered")]
     SubmissionDelivered {
@@ -224,6 +245,9 @@ pub enum Event {
         process: ProcessToken,
         /// As which input.
         input: u64,
+        /// The running turn that it goes into; absent: it starts one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        steers: Option<TurnId>,
     },
     /// The agent has it, by proof.
     #[serde(rename = "submission.taken")]
@@ -586,6 +610,7 @@ impl Event {
             Self::ThreadLinked { .. } => "thread.linked",
             Self::SubmissionAccepted { .. } => "submission.accepted",
             Self::SubmissionQueued { .. } => "submission.queued",
+            Self::SubmissionChanged { .. } => "submission.changed",
             Self::SubmissionDelivered { .. } => "submission.delivered",
             Self::SubmissionTaken { .. } => "submission.taken",
             Self::SubmissionRejected { .. } => "submission.rejected",

@@ -4,6 +4,7 @@ use crate::catalog;
 use crate::config::HostConfig;
 use crate::error::{HostError, StartError};
 use crate::hub::Hubs;
+use crate::keeping::{Blocking, Keepers, MachineClock, Seams};
 use crate::lane::{Created, Lane, LaneMessage, RegisterId, Shared};
 use crate::recovery;
 use crate::registry::Registry;
@@ -109,7 +110,7 @@ pub struct Found {
 pub struct Host {
     shared: Arc<Shared>,
     /// Held for life: one host per home.
-    _lock: File,
+    _lock: Option<File>,
     operations: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     found: Found,
     recovered: tokio::sync::watch::Receiver<bool>,
@@ -136,18 +137,29 @@ impl Host {
         let opened = SqliteStore::open(config.home.join("mainstay.db"), options)?;
         let store: Arc<dyn Store> = Arc::new(opened.store);
         let feed_head = store.feed_head()?;
-        let keepers = KeepersDir::new(config.home.join("keepers"));
-        let plan = recovery::plan(store.as_ref(), &keepers)?;
-        let shared = Arc::new(Shared {
-            processes: Arc::new(Semaphore::new(config.max_processes)),
-            starting: Arc::new(Semaphore::new(config.max_starting)),
-            config,
+        let keeping = Keepers {
+            dir: KeepersDir::new(config.home.join("keepers")),
+            program: config.keeper_program.clone(),
+            args: config.keeper_args.clone(),
+        };
+        let seams = Seams {
             store,
-            keepers,
-            registry: Registry::default(),
-            hubs: Arc::new(Hubs::new(feed_head)),
-        });
-        Ok((Opening { shared, lock, plan }, opened.rewound))
+            keeping: Arc::new(keeping),
+            clock: Arc::new(MachineClock),
+            blocking: Blocking::Pool,
+            planted: None,
+        };
+        Ok((Opening::new(config, seams, feed_head, Some(lock))?, opened.rewound))
+    }
+
+    /// Begins on another world than this machine, for the simulator: no home is taken and no file opened here.
+    ///
+    /// # Errors
+    /// [`StartError::Read`].
+    #[doc(hidden)]
+    pub fn with(config: HostConfig, seams: Seams) -> Result<Arc<Self>, StartError> {
+        let feed_head = seams.store.feed_head()?;
+        Ok(Opening::new(config, seams, feed_head, None)?.begin(None))
     }
 
     /// Every session that a former host left with a process or with something owed has been looked after.
@@ -196,7 +208,7 @@ impl Host {
         read: impl FnOnce(&dyn Store) -> Result<T, mainstay_store::ReadError> + Send + 'static,
     ) -> Result<T, HostError> {
         let store = self.store();
-        let done = tokio::task::spawn_blocking(move || read(store.as_ref())).await;
+        let done = self.shared.blocking.run(move || read(store.as_ref())).await;
         Ok(done.map_err(|_| HostError::ShuttingDown)??)
     }
 
@@ -230,7 +242,7 @@ impl Host {
     pub async fn state(&self, id: &str) -> Result<(SessionRow, Session), HostError> {
         let wanted = id.to_owned();
         let store = self.store();
-        tokio::task::spawn_blocking(move || {
+        let folding = self.shared.blocking.run(move || {
             // A commit between the two reads shows as a head that does not match: read again.
             let mut tries = 0;
             loop {
@@ -242,9 +254,8 @@ impl Host {
                     Err(error) => return Err(error),
                 }
             }
-        })
-        .await
-        .map_err(|_| HostError::ShuttingDown)?
+        });
+        folding.await.map_err(|_| HostError::ShuttingDown)?
     }
 
     /// Makes a session, and hands it its first message if there is one.
@@ -390,14 +401,14 @@ impl Host {
         let row = self.session(session).await?;
         let committed = Cursor { epoch: row.epoch, seq: row.head };
         let after = after.unwrap_or(Cursor { epoch: row.epoch, seq: 0 });
-        let (store, hubs) = (self.store(), self.shared.hubs.clone());
+        let (store, hubs) = ((self.store(), self.shared.blocking), self.shared.hubs.clone());
         Ok(Subscription::new(store, hubs, row.key, hub, committed, after))
     }
 
     /// Follows the host feed after a position.
     #[must_use]
     pub fn feed(&self, after: u64) -> FeedSubscription {
-        FeedSubscription::new(self.store(), self.shared.hubs.watch_feed(), after)
+        FeedSubscription::new((self.store(), self.shared.blocking), self.shared.hubs.watch_feed(), after)
     }
 
     /// The feed's newest position.
@@ -417,31 +428,28 @@ impl Host {
 
     /// Ends the host's work: lanes finish what is in flight, processes are left or ended, the store is closed.
     pub async fn shutdown(&self, mode: ShutdownMode) {
-        let mut ends = Vec::new();
-        for lane in self.shared.registry.all() {
-            let (done, ended) = oneshot::channel();
-            let order = match mode {
-                ShutdownMode::Detach => None,
-                ShutdownMode::CloseIdle => Some(CloseOrder::Idle),
-                ShutdownMode::Kill => Some(CloseOrder::Kill),
-            };
-            if lane.send(LaneMessage::Shutdown { order, done }).await.is_ok() {
-                ends.push(ended);
-            }
-        }
-        let all_ended = async {
-            for ended in ends {
-                // A lane that is gone has nothing left to end.
-                drop(ended.await);
-            }
+        let order = match mode {
+            ShutdownMode::Detach => None,
+            ShutdownMode::CloseIdle => Some(CloseOrder::Idle),
+            ShutdownMode::Kill => Some(CloseOrder::Kill),
         };
-        if tokio::time::timeout(SHUTDOWN_DEADLINE, all_ended).await.is_err() {
+        let mut lanes = tokio::task::JoinSet::new();
+        for lane in self.shared.registry.all() {
+            lanes.spawn(async move {
+                let (done, ended) = oneshot::channel();
+                // A lane that is gone has nothing left to end.
+                if lane.send(LaneMessage::Shutdown { order, done }).await.is_ok() {
+                    drop(ended.await);
+                }
+            });
+        }
+        if tokio::time::timeout(SHUTDOWN_DEADLINE, lanes.join_all()).await.is_err() {
             tracing::error!(
                 "some agents could not be ended in time; the next host looks after them (`mainstay ps`)"
             );
         }
         let store = self.store();
-        let closed = tokio::task::spawn_blocking(move || store.close()).await;
+        let closed = self.shared.blocking.run(move || store.close()).await;
         if closed.is_err() {
             tracing::error!(
                 "the store could not be closed in order; what was acknowledged is on disk all the same"
@@ -453,11 +461,29 @@ impl Host {
 /// What a blocking start hands to the async one.
 struct Opening {
     shared: Arc<Shared>,
-    lock: File,
+    lock: Option<File>,
     plan: recovery::Plan,
 }
 
 impl Opening {
+    fn new(config: HostConfig, seams: Seams, feed_head: u64, lock: Option<File>) -> Result<Self, StartError> {
+        let Seams { store, keeping, clock, blocking, planted } = seams;
+        let plan = recovery::plan(store.as_ref(), keeping.as_ref())?;
+        let shared = Arc::new(Shared {
+            processes: Arc::new(Semaphore::new(config.max_processes)),
+            starting: Arc::new(Semaphore::new(config.max_starting)),
+            config,
+            store,
+            keeping,
+            clock,
+            blocking,
+            planted,
+            registry: Registry::default(),
+            hubs: Arc::new(Hubs::new(feed_head)),
+        });
+        Ok(Self { shared, lock, plan })
+    }
+
     fn begin(self, rewound: Option<mainstay_store::Rewound>) -> Arc<Host> {
         let (sender, recovered) = tokio::sync::watch::channel(false);
         let found = Found { unclaimed: self.plan.unclaimed.clone() };

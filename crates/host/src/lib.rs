@@ -15,6 +15,8 @@ pub mod fault;
 pub mod host;
 mod hub;
 mod journal;
+#[doc(hidden)]
+pub mod keeping;
 mod lane;
 mod link;
 mod load;

@@ -23,7 +23,7 @@ const FROM_KEEPER: usize = 256;
 
 /// What a keeper tells the lane.
 #[derive(Debug)]
-pub(crate) enum LinkEvent {
+pub enum LinkEvent {
     Status(Box<Status>),
     Recorded {
         n: u64,
@@ -42,38 +42,42 @@ pub(crate) enum LinkEvent {
 
 /// An open line.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Link {
     pub(crate) events: mpsc::Receiver<LinkEvent>,
     messages: mpsc::Sender<ToKeeper>,
     urgent: mpsc::Sender<ToKeeper>,
-    reader: JoinHandle<()>,
-    writer: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.reader.abort();
-        self.writer.abort();
+        for task in &self.tasks {
+            task.abort();
+        }
     }
 }
 
 impl Link {
     /// Connects and says hello; the keeper's answer comes as an event.
-    pub(crate) fn open(folder: &KeeperFolder, host_id: &str, process_fence: u64) -> io::Result<Self> {
+    pub(crate) fn open(folder: &KeeperFolder, hello: ToKeeper) -> io::Result<Self> {
         let socket = mainstay_keeper::link::connect_socket(folder)?;
         socket.set_nonblocking(true)?;
         let (read, write) = UnixStream::from_std(socket)?.into_split();
+        let (mut link, far) = Self::pair();
+        let reader = tokio::spawn(read_events(read, far.events));
+        let writer = tokio::spawn(write_messages(write, hello, far.messages, far.urgent));
+        link.tasks = vec![reader, writer];
+        Ok(link)
+    }
+
+    /// A line and its far end, without a socket between them.
+    #[must_use]
+    pub fn pair() -> (Self, FarEnd) {
         let (event_sender, events) = mpsc::channel(FROM_KEEPER);
         let (messages, message_queue) = mpsc::channel(TO_KEEPER);
         let (urgent, urgent_queue) = mpsc::channel(URGENT_TO_KEEPER);
-        let hello = ToKeeper::Hello {
-            version: mainstay_keeper::spec::PROTOCOL_VERSION,
-            host_id: host_id.to_owned(),
-            process_fence,
-        };
-        let reader = tokio::spawn(read_events(read, event_sender));
-        let writer = tokio::spawn(write_messages(write, hello, message_queue, urgent_queue));
-        Ok(Self { events, messages, urgent, reader, writer })
+        let far = FarEnd { events: event_sender, messages: message_queue, urgent: urgent_queue };
+        (Self { events, messages, urgent, tasks: Vec::new() }, far)
     }
 
     /// Hands a message to the writer; gives it back where the queue is full or the line is closed.
@@ -82,9 +86,20 @@ impl Link {
     }
 
     /// Hands an order or a stop to the writer; it overtakes what waits.
-    pub(crate) fn send_urgent(&self, message: ToKeeper) -> bool {
+    pub fn send_urgent(&self, message: ToKeeper) -> bool {
         self.urgent.try_send(message).is_ok()
     }
+}
+
+/// What the other side of a line holds.
+#[derive(Debug)]
+pub struct FarEnd {
+    /// Towards the lane.
+    pub events: mpsc::Sender<LinkEvent>,
+    /// From the lane, in order.
+    pub messages: mpsc::Receiver<ToKeeper>,
+    /// From the lane, before all others.
+    pub urgent: mpsc::Receiver<ToKeeper>,
 }
 
 async fn read_events(mut read: OwnedReadHalf, events: mpsc::Sender<LinkEvent>) {

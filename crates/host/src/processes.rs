@@ -87,7 +87,8 @@ pub(crate) fn identity(identity: &keeper::ProcessIdentity) -> ProcessId {
 }
 
 /// A keeper's exit record as a fact for the session.
-pub(crate) fn exit(record: &keeper::ExitRecord) -> ProcessExit {
+#[must_use]
+pub fn exit(record: &keeper::ExitRecord) -> ProcessExit {
     let mut spawn_error = None;
     let cause = match &record.cause {
         // A newer keeper's word: what it says for certain is that the agent is gone.
@@ -130,7 +131,8 @@ pub(crate) fn stray(report: &StrayReport) -> Stray {
 }
 
 /// What a kept inbox says after a keeper's unproven end.
-pub(crate) fn exit_without_record(cause: ExitCause, inbox: Option<keeper::InboxState>) -> ProcessExit {
+#[must_use]
+pub fn exit_without_record(cause: ExitCause, inbox: Option<keeper::InboxState>) -> ProcessExit {
     let mut exit = ProcessExit::of(cause);
     if let Some(inbox) = inbox.filter(|inbox| inbox.is_of_this_boot) {
         let begun = inbox.started.max(inbox.early_started.last().copied().unwrap_or(0));

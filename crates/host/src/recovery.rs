@@ -2,8 +2,8 @@
 //! its own.
 
 use crate::host::send_to_lane;
+use crate::keeping::Keeping;
 use crate::lane::{LaneMessage, Shared};
-use mainstay_keeper::{KeepersDir, Probe, probe};
 use mainstay_store::{LaneWrite, ReadError, Rewound, SessionKey, Store, Urgency, WriteOp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Plan {
 }
 
 /// Makes the plan from the records and the folders. Blocking; takes nothing and starts nothing.
-pub(crate) fn plan(store: &dyn Store, keepers: &KeepersDir) -> Result<Plan, ReadError> {
+pub(crate) fn plan(store: &dyn Store, keeping: &dyn Keeping) -> Result<Plan, ReadError> {
     let rows = store.unrested_sessions()?;
     for bad in &rows.bad {
         tracing::error!(
@@ -29,35 +29,7 @@ pub(crate) fn plan(store: &dyn Store, keepers: &KeepersDir) -> Result<Plan, Read
     }
     let live = store.processes(true)?;
     let claimed: BTreeSet<String> = live.rows.iter().map(|process| process.token.clone()).collect();
-    let mut unclaimed = Vec::new();
-    if let Err(error) = keepers.remove_leftovers() {
-        tracing::warn!(%error, "what an interrupted clean-up left stays for now");
-    }
-    match keepers.list() {
-        Ok(folders) => {
-            for folder in folders.into_iter().filter(|folder| !claimed.contains(&folder.token)) {
-                match probe(&folder) {
-                    // Nothing ran and nothing will, or its end was settled before: only the folder is left.
-                    Probe::Unused | Probe::Ended { .. } => {
-                        if let Err(error) = folder.remove() {
-                            tracing::debug!(token = folder.token, %error, "an old keeper's folder stays for now");
-                        }
-                    }
-                    Probe::Alive { .. }
-                    | Probe::BeingBorn
-                    | Probe::KeeperGone { .. }
-                    | Probe::Indeterminate { .. } => {
-                        tracing::warn!(
-                            token = folder.token,
-                            "a keeper's folder belongs to no record: it is left alone"
-                        );
-                        unclaimed.push(folder.token);
-                    }
-                }
-            }
-        }
-        Err(error) => tracing::error!(%error, "the keepers' folder cannot be read"),
-    }
+    let unclaimed = keeping.unclaimed(&claimed);
     Ok(Plan { sessions: rows.rows.into_iter().map(|row| row.key).collect(), unclaimed })
 }
 

@@ -4,6 +4,7 @@
 use crate::error::HostError;
 use crate::hub::{FromRing, Hub, Hubs};
 use crate::journal::Line;
+use crate::keeping::Blocking;
 use mainstay_core::Cursor;
 use mainstay_store::{FeedRow, PageLimit, SessionKey, Store};
 use serde::Serialize;
@@ -50,6 +51,7 @@ pub enum Delivered {
 #[derive(Debug)]
 pub struct Subscription {
     store: Arc<dyn Store>,
+    blocking: Blocking,
     hubs: Arc<Hubs>,
     key: SessionKey,
     /// Always there until the drop, which gives it back.
@@ -71,7 +73,7 @@ impl Drop for Subscription {
 impl Subscription {
     /// `committed` was read from the store after the hub was in place.
     pub(crate) fn new(
-        store: Arc<dyn Store>,
+        (store, blocking): (Arc<dyn Store>, Blocking),
         hubs: Arc<Hubs>,
         key: SessionKey,
         hub: Arc<Hub>,
@@ -81,7 +83,7 @@ impl Subscription {
         hub.raise(committed);
         let head = hub.watch();
         let ahead = after > hub.head();
-        Self { store, hubs, key, hub: Some(hub), head, cursor: after, ahead }
+        Self { store, blocking, hubs, key, hub: Some(hub), head, cursor: after, ahead }
     }
 
     /// The last event given.
@@ -122,9 +124,8 @@ impl Subscription {
     async fn read_store(&self) -> Result<Vec<Line>, HostError> {
         let (store, key, after) = (self.store.clone(), self.key, self.cursor);
         let limit = PageLimit { rows: PULL_ROWS, bytes: PULL_BYTES };
-        let page = tokio::task::spawn_blocking(move || store.events(key, after.epoch, after.seq, limit))
-            .await
-            .map_err(|_| HostError::ShuttingDown)??;
+        let reading = self.blocking.run(move || store.events(key, after.epoch, after.seq, limit));
+        let page = reading.await.map_err(|_| HostError::ShuttingDown)??;
         Ok(page.rows.into_iter().map(row_line).collect())
     }
 
@@ -144,13 +145,18 @@ pub(crate) fn row_line(row: mainstay_store::EventRow) -> Line {
 #[derive(Debug)]
 pub struct FeedSubscription {
     store: Arc<dyn Store>,
+    blocking: Blocking,
     head: watch::Receiver<u64>,
     position: u64,
 }
 
 impl FeedSubscription {
-    pub(crate) const fn new(store: Arc<dyn Store>, head: watch::Receiver<u64>, after: u64) -> Self {
-        Self { store, head, position: after }
+    pub(crate) fn new(
+        (store, blocking): (Arc<dyn Store>, Blocking),
+        head: watch::Receiver<u64>,
+        after: u64,
+    ) -> Self {
+        Self { store, blocking, head, position: after }
     }
 
     /// The position of the last entry given.
@@ -175,10 +181,8 @@ impl FeedSubscription {
     pub async fn pull(&mut self) -> Result<Vec<FeedRow>, HostError> {
         let _seen = *self.head.borrow_and_update();
         let (store, after) = (self.store.clone(), self.position);
-        let rows = tokio::task::spawn_blocking(move || store.feed(after, PULL_ROWS))
-            .await
-            .map_err(|_| HostError::ShuttingDown)??
-            .rows;
+        let reading = self.blocking.run(move || store.feed(after, PULL_ROWS));
+        let rows = reading.await.map_err(|_| HostError::ShuttingDown)??.rows;
         if let Some(last) = rows.last() {
             self.position = last.position;
         }

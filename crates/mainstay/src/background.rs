@@ -26,7 +26,7 @@ const MAX_LOG_BYTES: u64 = 16 * 1024 * 1024;
 const LOG_TAIL_BYTES: u64 = 2_000;
 
 /// A client of a running host, started if there is none.
-pub(crate) async fn ensure_host(settings: &Settings) -> Result<Client, Failure> {
+pub(crate) async fn ensure_host(settings: &Settings, started_in: Option<&Path>) -> Result<Client, Failure> {
     let client = Client::new(&settings.home);
     match client.find().await {
         Ok(_) => return Ok(client),
@@ -34,7 +34,7 @@ pub(crate) async fn ensure_host(settings: &Settings) -> Result<Client, Failure> 
         Err(error) => return Err(error.into()),
     }
     let log = settings.home.join("logs").join("host.log");
-    let (begin, home_taken) = match start(&settings.home, &log).await {
+    let (begin, home_taken) = match start(&settings.home, started_in, &log).await {
         Ok(Started::Listening) => {
             output::note(&format!("started a host in the background (log: {})", log.display()));
             return Ok(client);
@@ -61,7 +61,7 @@ enum Started {
     Ended { log_begin: u64, home_taken: bool },
 }
 
-async fn start(home: &Path, log: &Path) -> std::io::Result<Started> {
+async fn start(home: &Path, started_in: Option<&Path>, log: &Path) -> std::io::Result<Started> {
     if let Some(folder) = log.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
@@ -70,8 +70,12 @@ async fn start(home: &Path, log: &Path) -> std::io::Result<Started> {
     }
     let stderr = File::options().create(true).append(true).mode(0o600).open(log)?;
     let log_begin = stderr.metadata()?.len();
-    let mut child = Command::new("/proc/self/exe")
-        .args(["serve", "--json", "--background"])
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["serve", "--json", "--background"]);
+    if let Some(folder) = started_in {
+        command.arg("--started-in").arg(folder);
+    }
+    let mut child = command
         .env("MAINSTAY_HOME", home)
         // The host is nobody's agent, whoever started it.
         .env_remove(mainstay_api::KEEPER_TOKEN_VARIABLE)

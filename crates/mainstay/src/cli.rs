@@ -38,6 +38,8 @@ enum Command {
     Attach(AttachArgs),
     /// Send a session a message.
     Send(SendArgs),
+    /// Show and change the messages that wait.
+    Queue(QueueArgs),
     /// Answer a request of the agent.
     Answer(AnswerArgs),
     /// Stop what a session does now. The agent stays.
@@ -70,6 +72,9 @@ pub(crate) struct ServeArgs {
     /// Leave the session of the terminal: for a host that stays when its starter goes.
     #[arg(long, hide = true)]
     pub(crate) background: bool,
+    /// The folder that a background host was started in: it does not stay there, and it may use it.
+    #[arg(long, hide = true)]
+    pub(crate) started_in: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -151,6 +156,9 @@ pub(crate) struct SendArgs {
     /// How it is to reach the agent.
     #[arg(long, default_value = "auto", value_parser = ["auto", "steer", "queue", "interrupt"])]
     pub(crate) delivery: String,
+    /// With --delivery steer: what to do where no turn runs.
+    #[arg(long, value_parser = ["queue", "start"])]
+    pub(crate) fallback: Option<String>,
     /// The message's id: the same id is the same message, however often it is sent.
     #[arg(long)]
     pub(crate) id: Option<String>,
@@ -159,6 +167,57 @@ pub(crate) struct SendArgs {
     pub(crate) wait: bool,
     #[command(flatten)]
     pub(crate) approvals: ApprovalArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QueueArgs {
+    #[command(subcommand)]
+    pub(crate) what: QueueCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueueCommand {
+    /// List the messages that are not settled, in order.
+    Ls(SessionArg),
+    /// Change what a message says that the agent does not have.
+    Edit {
+        #[command(flatten)]
+        message: MessageArg,
+        /// What it is to say.
+        text: String,
+        /// The revision that was seen. Default: the current one.
+        #[arg(long)]
+        revision: Option<u64>,
+    },
+    /// Withdraw a message that the agent does not have, or drop one in doubt.
+    Rm(MessageArg),
+    /// Move a message that the agent does not have.
+    #[command(group = clap::ArgGroup::new("place").required(true))]
+    Move {
+        #[command(flatten)]
+        message: MessageArg,
+        /// Right before this message.
+        #[arg(long, group = "place", value_name = "MESSAGE")]
+        before: Option<String>,
+        /// Behind all others.
+        #[arg(long, group = "place")]
+        last: bool,
+        /// The revision that was seen. Default: the current one.
+        #[arg(long)]
+        revision: Option<u64>,
+    },
+    /// Move a message to the front and lift its pause. Interrupts nothing.
+    Send(MessageArg),
+    /// Lift the pause that a stop sets.
+    Resume(SessionArg),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MessageArg {
+    /// The session's id.
+    pub(crate) session: String,
+    /// The message's id, as `queue ls` prints it.
+    pub(crate) message: String,
 }
 
 #[derive(Debug, Args)]
@@ -268,7 +327,10 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<Exit, Failure> {
-    let environment = Environment::of_process();
+    let mut environment = Environment::of_process();
+    if let Command::Serve(ServeArgs { started_in: Some(folder), .. }) = &cli.command {
+        environment = environment.in_folder(folder);
+    }
     let json = cli.json;
     // These need no configuration, and so work where it is broken.
     match &cli.command {
@@ -299,6 +361,7 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Show(args) => commands::show::print(&settings, &args, json).await,
                 Command::Attach(args) => commands::attach::attach(&settings, &environment, &args, json).await,
                 Command::Send(args) => commands::send::send(&settings, &environment, args, json).await,
+                Command::Queue(args) => commands::queue::queue(&settings, args.what, json).await,
                 Command::Answer(args) => commands::answer::answer(&settings, &environment, args, json).await,
                 Command::Interrupt(args) => commands::session::interrupt(&settings, &args, json).await,
                 Command::Start(args) => commands::session::start(&settings, &args, json).await,
@@ -364,6 +427,14 @@ mod tests {
                 && parses(&["--cancel", "--message", "no"])
         );
         assert!(!parses(&[]) && !parses(&["allow", "--decline"]) && !parses(&["--yes", "--no"]));
+    }
+
+    #[test]
+    fn a_message_is_moved_to_one_place() {
+        let parses =
+            |args: &[&str]| Cli::try_parse_from(["mainstay", "queue", "move"].iter().chain(args)).is_ok();
+        assert!(parses(&["s", "m", "--before", "n"]) && parses(&["s", "m", "--last", "--revision", "2"]));
+        assert!(!parses(&["s", "m"]) && !parses(&["s", "m", "--before", "n", "--last"]));
     }
 
     #[test]

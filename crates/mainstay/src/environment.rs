@@ -23,7 +23,7 @@ impl Environment {
         Self { variables, folder: None }
     }
 
-    #[cfg(test)]
+    /// The same as if it had been started in another folder.
     pub(crate) fn in_folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
         self

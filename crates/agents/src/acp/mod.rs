@@ -427,6 +427,7 @@ impl Adapter for AcpAdapter {
                 self.open_thread(at, resume.as_ref(), options, out)
             }
             Decision::StartTurn { .. } => self.start_turn(at, decision, out),
+            Decision::Steer { .. } => Err(CannotTell::Unsupported("steer")),
             Decision::Interrupt { .. } => self.interrupt(at, out),
             Decision::Answer { key, answer, options } => {
                 self.answer_permission(at, key, answer, options, out)

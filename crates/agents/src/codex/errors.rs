@@ -12,6 +12,10 @@ pub(super) enum Refused {
     NoActiveTurn,
     /// `expected active turn id X but found Y`.
     OtherActiveTurn,
+    /// `no active turn to steer`: over.
+    NoTurnToSteer,
+    /// `codexErrorInfo.activeTurnNotSteerable`: it compacts or reviews.
+    NotSteerable,
     /// `no rollout found for thread id X`.
     NoRollout,
     /// `thread X is not materialized yet; …`: it has no message.
@@ -27,6 +31,10 @@ pub(super) fn classify(error: &RpcError) -> Refused {
     let has = |words: &str| error.message.contains(words);
     if has("no active turn to interrupt") {
         Refused::NoActiveTurn
+    } else if has("no active turn to steer") {
+        Refused::NoTurnToSteer
+    } else if error.body.pointer("/data/codexErrorInfo/activeTurnNotSteerable").is_some() {
+        Refused::NotSteerable
     } else if has("expected active turn id") {
         Refused::OtherActiveTurn
     } else if has("no rollout found") {
@@ -45,9 +53,12 @@ pub(super) fn refusal_failure(error: &RpcError) -> Failure {
     let code = match classify(error) {
         Refused::NoRollout => FailureCode::ThreadMissing,
         Refused::ActiveWriter => FailureCode::ActiveWriter,
-        Refused::NoActiveTurn | Refused::OtherActiveTurn | Refused::NotMaterialized | Refused::Other => {
-            FailureCode::AgentRefused
-        }
+        Refused::NoActiveTurn
+        | Refused::OtherActiveTurn
+        | Refused::NoTurnToSteer
+        | Refused::NotSteerable
+        | Refused::NotMaterialized
+        | Refused::Other => FailureCode::AgentRefused,
     };
     Failure { code, message: error.message.clone(), provider: Some(error.body.clone()) }
 }

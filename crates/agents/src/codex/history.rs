@@ -155,7 +155,9 @@ impl CodexAdapter {
     fn missed_turn(&mut self, at: usize, turn: &PageTurn, out: &mut Translated) {
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);
-        let input = thread.input.as_ref().filter(|input| turn.has_input(&input.submission));
+        // A turn answers the message that started it, not one that went into it.
+        let starts = thread.input.as_ref().filter(|input| !input.steers);
+        let input = starts.filter(|input| turn.has_input(&input.submission));
         let named = thread.named.as_ref().filter(|named| named.turn == turn.id);
         let ours = input.map(|input| &input.submission).or(named.map(|named| &named.submission)).cloned();
         let known =
@@ -200,7 +202,7 @@ impl CodexAdapter {
             let thread = self.sessions.change(at);
             thread.input = None;
             thread.last_taken = Some(input.submission.clone());
-            if turn.running {
+            if turn.running && !input.steers {
                 thread.named = Some(Named { turn: turn.id.clone(), submission: input.submission.clone() });
             }
             out.say(
@@ -234,7 +236,7 @@ impl CodexAdapter {
         self.connection
             .asked
             .values()
-            .any(|asked| matches!(asked, Asked::StartTurn { submission: of, .. } if of == submission))
+            .any(|asked| matches!(asked, Asked::StartTurn { submission: of, .. } | Asked::Steer { submission: of, .. } if of == submission))
     }
 }
 

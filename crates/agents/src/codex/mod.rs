@@ -7,6 +7,8 @@
 //!   the server has unloaded or lost is asked for once more, then refused;
 //! * what the history cannot tell, also in a small page, is said to be unknown: nothing waits for ever;
 //! * an acknowledged `turn/start` proves nothing: an input is taken when its user message comes with our client id;
+//! * an accepted `turn/steer` may be lost with its turn without a word: where the turn ends without its user message, the
+//!   history tells;
 //! * `turn/interrupt` before `turn/started` fails and the turn runs on: the wish is kept until the turn has started;
 //! * items complete after their turn, or never; approvals come again on a new connection under another id;
 //! * each request of the server is answered, because an unanswered one waits for ever.
@@ -16,6 +18,7 @@ mod history;
 mod items;
 mod requests;
 mod state;
+mod steer;
 mod threads;
 mod turns;
 
@@ -52,7 +55,7 @@ impl CodexAdapter {
         Self {
             capabilities: Capabilities {
                 tools_outlive_turns: true,
-                steer: false,
+                steer: true,
                 resume: true,
                 confirms_answers: true,
                 proof: TakenProof::ClientId,
@@ -162,6 +165,9 @@ impl CodexAdapter {
             Asked::History { look, .. } => self.history(at, &look, result, out),
             Asked::StartTurn { submission, into, .. } => {
                 self.start_answered(at, submission, into.as_ref(), result, out);
+            }
+            Asked::Steer { submission, turn, again, .. } => {
+                self.steer_answered(at, submission, &turn, again, result, out);
             }
             Asked::Interrupt { turn, .. } => self.interrupt_answered(at, &turn, result, out),
         }
@@ -279,6 +285,7 @@ impl Adapter for CodexAdapter {
             Decision::StartTurn { submission, content, options } => {
                 self.start_turn(at, submission, content, options, out)
             }
+            Decision::Steer { turn, submission, content } => self.steer(at, turn, submission, content, out),
             Decision::Interrupt { turn } => self.interrupt(at, turn.as_ref(), out),
             Decision::Answer { key, answer, .. } => self.answer_request(at, key, answer, out),
         }

@@ -19,6 +19,9 @@ pub(super) const MAX_INTERRUPT_TRIES: u32 = 20;
 /// Tries to take a thread up again on one connection. After the last one the thread is looked at again on the next
 /// connection, and the user was told.
 pub(super) const MAX_REATTACH_TRIES: u32 = 20;
+/// The longest message, in bytes of JSON, that is kept to be given a second time where another turn runs than the one
+/// that was expected. A longer one returns to the queue instead.
+pub(super) const MAX_STEER_BYTES: usize = 16 * 1024;
 /// Turns that are asked for at once: whole turns may be large.
 pub(super) const HISTORY_PAGE: u32 = 10;
 /// Turns that are asked for at once where a page could not be read: what was too long may then fit. Where it still
@@ -106,6 +109,14 @@ pub(super) enum Asked {
         /// The turn that ran when it was asked: the same one in the answer means that it was joined, not started.
         into: Option<ProviderTurn>,
     },
+    Steer {
+        session: SessionId,
+        submission: SubmissionId,
+        /// The turn that was expected to run.
+        turn: ProviderTurn,
+        /// It is the second try, with the turn that runs in place of the one that was named first.
+        again: bool,
+    },
     Interrupt {
         session: SessionId,
         turn: ProviderTurn,
@@ -121,6 +132,7 @@ impl Asked {
             | Self::Status { session }
             | Self::History { session, .. }
             | Self::StartTurn { session, .. }
+            | Self::Steer { session, .. }
             | Self::Interrupt { session, .. } => Some(session),
         }
     }
@@ -159,8 +171,14 @@ pub(super) struct Opening {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Input {
     pub(super) submission: SubmissionId,
-    /// The turn that the answer named.
+    /// The turn that the answer named, or that it was to go into.
     pub(super) turn: Option<ProviderTurn>,
+    /// It goes into a turn that runs, and starts none.
+    #[serde(default)]
+    pub(super) steers: bool,
+    /// What it says, where it may have to be given once more, into another turn. Bounded by [`MAX_STEER_BYTES`].
+    #[serde(default)]
+    pub(super) kept: Option<Value>,
     /// Nothing that comes live can tell any more, only the history: the connection was lost before it was taken, or the
     /// turn that the answer named ended without it.
     pub(super) lost: bool,

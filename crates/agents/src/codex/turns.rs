@@ -253,7 +253,14 @@ impl CodexAdapter {
         }
         let thread = self.sessions.change(at);
         thread.interrupt = None;
-        thread.input = Some(Input { submission: submission.clone(), turn: None, lost: false, after });
+        thread.input = Some(Input {
+            submission: submission.clone(),
+            turn: None,
+            steers: false,
+            kept: None,
+            lost: false,
+            after,
+        });
         let asked = Asked::StartTurn { session, submission: submission.clone(), into };
         let frame = self.ask(asked, "turn/start", params);
         out.send_message(&frame, submission);
@@ -366,7 +373,8 @@ impl CodexAdapter {
             &session,
             AgentEvent::TurnEnded { turn: id.into(), outcome, stop_reason: None, failure, usage: None },
         );
-        if never_seen && ours && outcome == Outcome::Interrupted {
+        let steered = self.sessions.slot(at).state.input.as_ref().is_some_and(|input| input.steers);
+        if never_seen && ours && outcome == Outcome::Interrupted && !steered {
             // Stopped before it was taken, and lost with it: only a person may want it sent again.
             self.sessions.change(at).input = None;
         } else if never_seen && self.ready() {
@@ -489,7 +497,7 @@ enum Modelled {
 }
 
 /// A content block as `turn/start` takes it. What Codex has no word for is told in words: nothing is left out unseen.
-fn input_block(block: &ContentBlock) -> Value {
+pub(super) fn input_block(block: &ContentBlock) -> Value {
     match block {
         ContentBlock::Text { text } => json!({ "type": "text", "text": text }),
         ContentBlock::Image { data, mime_type } => {

@@ -162,6 +162,17 @@ impl Harness {
         self.tell(session, &decision)
     }
 
+    pub(crate) fn steer(
+        &mut self,
+        session: &str,
+        turn: &str,
+        submission: &str,
+        text: &str,
+    ) -> Result<Vec<String>, CannotTell> {
+        let content = vec![ContentBlock::text(text)];
+        self.tell(session, &Decision::Steer { turn: turn.into(), submission: submission.into(), content })
+    }
+
     pub(crate) fn interrupt(&mut self, session: &str, turn: Option<&str>) -> Vec<String> {
         self.tell(session, &Decision::Interrupt { turn: turn.map(Into::into) }).expect("can be told")
     }

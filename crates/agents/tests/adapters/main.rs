@@ -6,6 +6,7 @@ mod acp_rules;
 mod codex_bench;
 mod codex_reattach;
 mod codex_rules;
+mod codex_steer;
 mod demo_agent;
 mod harness;
 mod recordings;

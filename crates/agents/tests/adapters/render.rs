@@ -79,6 +79,7 @@ pub(crate) fn event(event: &AgentEvent) -> String {
         AgentEvent::InputRejected { submission, failure } => {
             format!("InputRejected {submission} {}", json(failure))
         }
+        AgentEvent::SteerRefused { submission, why } => format!("SteerRefused {submission} {why:?}"),
         AgentEvent::InputAbsent { submission } => format!("InputAbsent {submission}"),
         AgentEvent::InputUnknown { submission } => format!("InputUnknown {submission}"),
         AgentEvent::TurnStarted { turn, origin, submission } => {

@@ -4,8 +4,9 @@ use super::NoQuery;
 use crate::call::{Answer, Call, json};
 use crate::mutation::{self, MakeBody};
 use crate::problem::{Code, Problem};
-use crate::views::{Content, Done, QueueView, QueuedView, Submitted};
+use crate::views::{Changed, Content, Done, QueueView, QueuedView, Submitted, present};
 use mainstay_core::content::{ContentBlock, Delivery, DeliveryTaken};
+use mainstay_core::session::Place;
 use mainstay_core::{Command, Reply, SubmissionId};
 use mainstay_host::Host;
 use schemars::JsonSchema;
@@ -23,7 +24,8 @@ pub(crate) struct MessageBody {
     /// How it is to reach the agent.
     #[serde(default)]
     delivery: Delivery,
-    /// With `delivery: steer`: what to do where no turn can be steered.
+    /// With `delivery: steer`: what to do where no turn runs. Without it that is refused (`no_turn`). A turn that runs and
+    /// cannot be steered is waited for in the queue.
     #[serde(default)]
     fallback: Option<Fallback>,
     /// The message in doubt that this one sends again.
@@ -31,24 +33,21 @@ pub(crate) struct MessageBody {
     resends: Option<String>,
 }
 
-/// What to do with a message that cannot steer.
+/// What to do with a message that finds no turn to steer.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Fallback {
-    /// Start when idle, else queue.
-    Auto,
-    /// After what is running and queued.
+    /// Behind what is queued, also where the queue is paused.
     Queue,
-    /// Interrupt what is running, then start.
-    Interrupt,
+    /// It starts a turn, also where the queue is paused.
+    Start,
 }
 
 impl From<Fallback> for Delivery {
     fn from(fallback: Fallback) -> Self {
         match fallback {
-            Fallback::Auto => Self::Auto,
             Fallback::Queue => Self::Queue,
-            Fallback::Interrupt => Self::Interrupt,
+            Fallback::Start => Self::Auto,
         }
     }
 }
@@ -113,6 +112,68 @@ pub(crate) async fn queue(call: Call) -> Answer {
             paused: session.queue_paused,
         },
     )
+}
+
+pub(crate) async fn queued(call: Call) -> Answer {
+    call.query::<NoQuery>()?;
+    let submission = SubmissionId::parse(call.param("submission")?)?;
+    let (_, session) = call.app.host.state(call.session()?).await?;
+    match session.submissions.iter().find(|open| open.id == submission) {
+        Some(open) => json(200, &QueuedView::from(open)),
+        None => Err(Problem::new(
+            Code::SubmissionUnknown,
+            format!("session {} has no open message {submission}", session.id),
+        )),
+    }
+}
+
+/// A change of a message that the agent does not have. Absent fields are left as they are.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QueuedPatch {
+    /// The revision that was seen; another one is refused (`revision_mismatch`, with the current one).
+    revision: u64,
+    /// What it is to say.
+    #[serde(default)]
+    content: Option<Content>,
+    /// The open message before which it is to stand; null: behind all others.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<String>")]
+    before: Option<Option<String>>,
+}
+
+pub(crate) async fn edit(call: Call) -> Answer {
+    call.query::<NoQuery>()?;
+    let submission = SubmissionId::parse(call.param("submission")?)?;
+    let body: QueuedPatch = call.json()?;
+    let place = match body.before {
+        None => None,
+        Some(None) => Some(Place::Last),
+        Some(Some(before)) => Some(Place::Before(SubmissionId::parse(&before)?)),
+    };
+    let content = body.content.map(Content::into_blocks);
+    if content.is_none() && place.is_none() {
+        return Err(Problem::new(Code::InvalidBody, "nothing to change: give `content`, `before` or both"));
+    }
+    let command = Command::Edit { submission: submission.clone(), revision: body.revision, content, place };
+    mutation::command(&call, command, 200, &changed(submission)).await
+}
+
+pub(crate) async fn send_now(call: Call) -> Answer {
+    call.query::<NoQuery>()?;
+    let submission = SubmissionId::parse(call.param("submission")?)?;
+    let command = Command::SendNow { submission: submission.clone() };
+    mutation::command(&call, command, 200, &changed(submission)).await
+}
+
+fn changed(submission: SubmissionId) -> MakeBody {
+    MakeBody::reply(move |facts| {
+        let revision = match facts.reply {
+            Reply::Changed { revision, .. } => *revision,
+            _ => 0,
+        };
+        Changed { submission: submission.clone(), revision, cursor: facts.cursor.to_string() }
+    })
 }
 
 pub(crate) async fn withdraw(call: Call) -> Answer {

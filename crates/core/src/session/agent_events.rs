@@ -1,9 +1,9 @@
 //! What the agent says, decided.
 
 use super::commands::end_of_answer;
-use super::state::{Phase, RequestState, Session, SubmissionState};
+use super::state::{OpenSubmission, Phase, RequestState, Session, SubmissionState};
 use super::{Effect, Moment, Out, UNMODELLED_BYTES};
-use crate::agent::{AgentEvent, AskedByAgent, Decision, NoticeLevel, TakenProof};
+use crate::agent::{AgentEvent, AskedByAgent, Decision, NoticeLevel, SteerRefusal, TakenProof};
 use crate::content::{Failure, FailureCode, Origin, Outcome, StopReason};
 use crate::event::{Event, QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
 use crate::process::CloseOrder;
@@ -35,22 +35,30 @@ impl Session {
             AgentEvent::InputRejected { submission, failure } => {
                 if self.submission(&submission).is_some() {
                     self.emit(out, moment.now, Event::SubmissionRejected { submission, failure });
-                    self.advance(moment, out);
                 }
+                self.advance(moment, out);
             }
-            AgentEvent::InputAbsent { submission } => self.input_absent(submission, moment, out),
-            AgentEvent::InputUnknown { submission } => {
-                let stopped = match self.submission(&submission).map(|open| &open.state) {
-                    Some(SubmissionState::Doubtful { stopped, .. }) => Some(*stopped),
-                    Some(SubmissionState::Delivered { .. }) => Some(self.interrupt_pending),
-                    Some(SubmissionState::Accepted { .. }) | None => None,
+            AgentEvent::SteerRefused { submission, why } => {
+                let reason = match why {
+                    SteerRefusal::TurnOver => QueueReason::TurnOver,
+                    SteerRefusal::NotSteerable => QueueReason::NotSteerable,
                 };
+                self.returned(submission, reason, moment, out);
+            }
+            AgentEvent::InputAbsent { submission } => {
+                self.returned(submission, QueueReason::Starting, moment, out);
+            }
+            AgentEvent::InputUnknown { submission } => {
+                let stopped = self
+                    .submission(&submission)
+                    .filter(|open| !matches!(open.state, SubmissionState::Accepted { .. }))
+                    .map(|open| self.stop_meant(open));
                 if let Some(stopped) = stopped {
                     let event =
                         Event::SubmissionDoubtful { submission, settles_by: SettlesBy::User, stopped };
                     self.emit(out, moment.now, event);
-                    self.advance(moment, out);
                 }
+                self.advance(moment, out);
             }
             AgentEvent::TurnStarted { turn, origin, submission } => {
                 self.turn_started(turn, origin, submission, moment, out);
@@ -146,6 +154,24 @@ impl Session {
         self.advance(moment, out);
     }
 
+    /// The history that was to settle these is not going to be read.
+    pub(super) fn give_up_on_history(&mut self, moment: &Moment<'_>, out: &mut Out) {
+        let waiting: Vec<(SubmissionId, bool)> = self
+            .submissions
+            .iter()
+            .filter_map(|open| match open.state {
+                SubmissionState::Doubtful { settles_by: SettlesBy::History, stopped } => {
+                    Some((open.id.clone(), stopped))
+                }
+                _ => None,
+            })
+            .collect();
+        for (submission, stopped) in waiting {
+            let settles_by = SettlesBy::User;
+            self.emit(out, moment.now, Event::SubmissionDoubtful { submission, settles_by, stopped });
+        }
+    }
+
     fn thread_refused(&mut self, failure: Failure, moment: &Moment<'_>, out: &mut Out) {
         if self.phase == Phase::Held {
             // Lost while it was held (re-attached after a broken connection): nothing can be written to it.
@@ -157,6 +183,7 @@ impl Session {
         }
         if failure.code == FailureCode::ThreadMissing && self.thread().is_some() && !self.thread_used {
             // Made by us, never used, so never saved by the agent: nothing is lost by making another.
+            self.give_up_on_history(moment, out);
             let options = self.options.clone();
             out.effects.push(Effect::Tell(Decision::OpenThread {
                 resume: None,
@@ -183,7 +210,8 @@ impl Session {
         out: &mut Out,
     ) {
         let Some(open) = self.submission(submission) else {
-            return;
+            // Dropped in the meantime; what waited behind it goes on.
+            return self.advance(moment, out);
         };
         if matches!(open.state, SubmissionState::Accepted { .. }) {
             return;
@@ -193,30 +221,49 @@ impl Session {
             .turns
             .iter()
             .find(|turn| turn.submission.as_ref() == Some(submission))
-            .map(|turn| turn.id.clone());
+            .map(|turn| turn.id.clone())
+            .or_else(|| open.given_into.clone());
         let taken = Event::SubmissionTaken { submission: submission.clone(), proof, turn: turn.clone() };
         self.emit(out, moment.now, taken);
         self.show_user_message(submission, &content, turn, moment, out);
         self.advance(moment, out);
     }
 
-    /// The agent's history does not have the message: it returns to the queue, unless a stop was meant for it.
-    fn input_absent(&mut self, submission: SubmissionId, moment: &Moment<'_>, out: &mut Out) {
-        let event = match self.submission(&submission).map(|open| &open.state) {
-            Some(SubmissionState::Doubtful { stopped: true, .. }) => {
-                Event::SubmissionCancelled { submission }
-            }
-            Some(SubmissionState::Delivered { .. }) if self.interrupt_pending => {
-                Event::SubmissionCancelled { submission }
-            }
-            Some(SubmissionState::Doubtful { .. } | SubmissionState::Delivered { .. }) => {
-                Event::SubmissionQueued { submission, reason: QueueReason::Starting }
-            }
-            Some(SubmissionState::Accepted { .. }) => return self.advance(moment, out),
-            None => return,
+    /// The agent does not have the message: it returns to its place in the queue. A stop that was meant for it takes
+    /// it back where it was to start the turn, and pauses it where it was to go into one: that was lost with the
+    /// turn, and nobody asked for that.
+    fn returned(
+        &mut self,
+        submission: SubmissionId,
+        reason: QueueReason,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
+        let with_agent = self
+            .submission(&submission)
+            .filter(|open| !matches!(open.state, SubmissionState::Accepted { .. }))
+            .map(|open| (self.stop_meant(open), open.given_into.is_some()));
+        let event = match with_agent {
+            Some((true, true)) => Event::SubmissionQueued { submission, reason: QueueReason::Paused },
+            Some((true, false)) => Event::SubmissionCancelled { submission },
+            Some((false, _)) => Event::SubmissionQueued { submission, reason },
+            None => return self.advance(moment, out),
         };
         self.emit(out, moment.now, event);
         self.advance(moment, out);
+    }
+
+    /// Whether a stop was asked for while the agent had, or may have had, this message.
+    pub(super) fn stop_meant(&self, open: &OpenSubmission) -> bool {
+        let turn_stopped = || {
+            let into = self.turns.iter().find(|turn| Some(&turn.id) == open.given_into.as_ref());
+            into.is_some_and(|turn| turn.interrupted)
+        };
+        match open.state {
+            SubmissionState::Accepted { .. } => false,
+            SubmissionState::Delivered { .. } => self.interrupt_pending || turn_stopped(),
+            SubmissionState::Doubtful { stopped, .. } => stopped,
+        }
     }
 
     fn turn_started(
@@ -262,23 +309,24 @@ impl Session {
         let Some(open) = self.turn_of(provider_turn) else {
             return;
         };
-        let (turn, asked_to_stop, submission) = (open.id.clone(), open.interrupted, open.submission.clone());
+        let (turn, asked_to_stop) = (open.id.clone(), open.interrupted);
+        // The message that it answers, and one that was to go into it.
+        let unproven: Vec<SubmissionId> = self
+            .submissions
+            .iter()
+            .filter(|of| matches!(of.state, SubmissionState::Delivered { .. }))
+            .filter(|of| open.submission.as_ref() == Some(&of.id) || of.given_into.as_ref() == Some(&turn))
+            .map(|of| of.id.clone())
+            .collect();
         let outcome = match outcome {
             Outcome::Cancelled if asked_to_stop => Outcome::Interrupted,
             other => other,
         };
-        if let Some(id) = submission
-            && self
-                .submission(&id)
-                .is_some_and(|open| matches!(open.state, SubmissionState::Delivered { .. }))
-        {
-            let settles_by =
-                if moment.capabilities.settles_by_history { SettlesBy::History } else { SettlesBy::User };
-            self.emit(
-                out,
-                moment.now,
-                Event::SubmissionDoubtful { submission: id, settles_by, stopped: asked_to_stop },
-            );
+        let settles_by =
+            if moment.capabilities.settles_by_history { SettlesBy::History } else { SettlesBy::User };
+        for submission in unproven {
+            let event = Event::SubmissionDoubtful { submission, settles_by, stopped: asked_to_stop };
+            self.emit(out, moment.now, event);
         }
         self.end_turn(&turn, outcome, stop_reason, failure, usage, moment, out);
         self.advance(moment, out);

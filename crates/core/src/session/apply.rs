@@ -5,9 +5,9 @@ use super::state::{
     SubmissionState,
 };
 use super::{CHAIN_LINKS, REMEMBERED};
-use crate::content::{ItemKind, Outcome};
+use crate::content::{ContentBlock, Delivery, DeliveryTaken, ItemKind, Outcome};
 use crate::digest::TextDigest;
-use crate::event::{Event, LeaseEnd, RequestEnd};
+use crate::event::{Event, LeaseEnd, QueueReason, RequestEnd};
 use crate::{Cursor, Fence, ItemId, RequestId, SubmissionId, TurnId};
 use std::collections::VecDeque;
 
@@ -69,7 +69,10 @@ impl Session {
                     self.first_turn_deaths = 0;
                 }
             }
-            Event::ProcessStarted { .. } => self.phase = Phase::Spawned,
+            Event::ProcessStarted { .. } => {
+                self.phase = Phase::Spawned;
+                self.unverifiable = None;
+            }
             Event::ProcessReady { info, .. } => {
                 self.agent = Some(info.clone());
                 self.phase = Phase::Opening;
@@ -78,7 +81,7 @@ impl Session {
             Event::ProcessUnverifiable { why, .. } => self.unverifiable = Some(why.clone()),
             Event::ProcessStopping { order, .. } => self.stopping = Some(*order),
             Event::ProcessExited { exit, .. } => {
-                if !exit.cause.ordered() && self.turns_of_process == 0 {
+                if !exit.cause.ordered() && self.stopping.is_none() && self.turns_of_process == 0 {
                     self.first_turn_deaths += 1;
                 }
             }
@@ -92,19 +95,30 @@ impl Session {
                     }
                 }
             }
-            Event::SubmissionAccepted { submission, content, .. } => self.submissions.push(OpenSubmission {
-                id: submission.clone(),
-                content: content.clone(),
-                state: SubmissionState::Accepted { waits: None },
-                paused: false,
-            }),
-            Event::SubmissionQueued { submission, reason } => {
-                self.set_submission(submission, SubmissionState::Accepted { waits: Some(*reason) });
+            Event::SubmissionAccepted { submission, content, delivery, taken_as, .. } => {
+                // What is queued behind a pause waits with those before it.
+                let paused = *delivery == Delivery::Queue && self.submissions.iter().any(|open| open.paused);
+                self.submissions.push(OpenSubmission {
+                    id: submission.clone(),
+                    content: content.clone(),
+                    state: SubmissionState::Accepted { waits: None },
+                    paused,
+                    revision: 1,
+                    steers: *taken_as == DeliveryTaken::Steer,
+                    given_into: None,
+                });
             }
-            Event::SubmissionDelivered { submission, process, input } => self.set_submission(
-                submission,
-                SubmissionState::Delivered { process: process.clone(), input: *input },
-            ),
+            Event::SubmissionQueued { submission, reason } => self.apply_queued(submission, *reason),
+            Event::SubmissionChanged { submission, revision, content, position, paused } => {
+                self.apply_changed(submission, *revision, content.as_deref(), *position, *paused);
+            }
+            Event::SubmissionDelivered { submission, process, input, steers } => {
+                let state = SubmissionState::Delivered { process: process.clone(), input: *input };
+                self.set_submission(submission, state);
+                if let Some(open) = self.submission_mut(submission) {
+                    open.given_into.clone_from(steers);
+                }
+            }
             Event::SubmissionDoubtful { submission, settles_by, stopped } => {
                 self.set_submission(
                     submission,
@@ -255,12 +269,43 @@ impl Session {
         }
     }
 
+    fn apply_queued(&mut self, id: &SubmissionId, reason: QueueReason) {
+        self.set_submission(id, SubmissionState::Accepted { waits: Some(reason) });
+        self.queue_paused |= reason == QueueReason::Paused;
+        if let Some(open) = self.submission_mut(id) {
+            open.paused |= reason == QueueReason::Paused;
+            open.steers &= !matches!(reason, QueueReason::NotSteerable | QueueReason::TurnOver);
+        }
+    }
+
+    fn apply_changed(
+        &mut self,
+        id: &SubmissionId,
+        revision: u64,
+        content: Option<&[ContentBlock]>,
+        position: Option<usize>,
+        paused: Option<bool>,
+    ) {
+        let Some(at) = self.submissions.iter().position(|open| open.id == *id) else { return };
+        let mut open = self.submissions.remove(at);
+        open.revision = revision;
+        if let Some(content) = content {
+            open.content = content.to_vec();
+        }
+        if let Some(paused) = paused {
+            open.paused = paused;
+        }
+        let at = position.unwrap_or(at).min(self.submissions.len());
+        self.submissions.insert(at, open);
+        self.queue_paused &= self.submissions.iter().any(|open| open.paused);
+    }
+
     fn set_submission(&mut self, id: &SubmissionId, state: SubmissionState) {
         if matches!(state, SubmissionState::Delivered { .. }) {
             // A stop was meant for what was with the agent when it was asked for, never for what comes after it.
             self.interrupt_pending = false;
         }
-        if let Some(open) = self.submissions.iter_mut().find(|open| open.id == *id) {
+        if let Some(open) = self.submission_mut(id) {
             open.state = state;
         }
         self.interrupt_pending &= self.input_untaken();
@@ -269,7 +314,13 @@ impl Session {
     /// A taken one keeps a pending stop alive: its turn is still to be shown.
     fn forget_submission(&mut self, id: &SubmissionId, taken: bool) {
         self.submissions.retain(|open| open.id != *id);
+        // A pause of nothing would hold back what is queued later, which nobody stopped.
+        self.queue_paused &= self.submissions.iter().any(|open| open.paused);
         self.interrupt_pending &= taken || self.input_untaken();
+    }
+
+    fn submission_mut(&mut self, id: &SubmissionId) -> Option<&mut OpenSubmission> {
+        self.submissions.iter_mut().find(|open| open.id == *id)
     }
 
     fn turn_mut(&mut self, id: &TurnId) -> Option<&mut OpenTurn> {

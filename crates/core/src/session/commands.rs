@@ -1,12 +1,12 @@
-//! What clients ask, and how queued messages go on.
+//! What clients ask.
 
-use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session, SubmissionState};
-use super::{Command, Effect, MAX_QUEUED, Moment, Out, Reply};
+use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session};
+use super::{Command, Effect, Moment, Out, Reply};
 use crate::agent::Decision;
-use crate::content::{Answer, ContentBlock, Delivery, DeliveryTaken, MAX_CONTENT_BYTES, OptionKind};
-use crate::event::{Event, QueueReason, RequestEnd};
+use crate::content::{Answer, OptionKind};
+use crate::event::{Event, RequestEnd};
 use crate::process::{CloseOrder, ExitCause, ProcessExit};
-use crate::{Refusal, RefusalCode, RequestId, SubmissionId};
+use crate::{Refusal, RefusalCode, RequestId};
 
 impl Session {
     pub(super) fn on_command(
@@ -27,6 +27,10 @@ impl Session {
                 self.answer(&request, revision, answer, by, moment, out)
             }
             Command::Withdraw { submission } => self.withdraw(submission, moment, out),
+            Command::Edit { submission, revision, content, place } => {
+                self.edit(submission, revision, content, place.as_ref(), moment, out)
+            }
+            Command::SendNow { submission } => self.send_now(submission, moment, out),
             Command::ResumeQueue => {
                 if self.queue_paused {
                     self.emit(out, moment.now, queue_paused(false));
@@ -52,9 +56,14 @@ impl Session {
                     moment.now,
                     Event::SessionUpdated { name, options, archived, queue_paused: None },
                 );
+                self.advance(moment, out);
                 Ok(Reply::Done)
             }
             Command::Delete => {
+                if self.unverifiable.is_some() {
+                    // Nobody will come back to a deleted session to decide about its process.
+                    self.settle_exit(ProcessExit::of(ExitCause::Abandoned), moment, out);
+                }
                 self.stop_process(CloseOrder::User, moment, out);
                 self.emit(out, moment.now, Event::SessionDeleted {});
                 Ok(Reply::Done)
@@ -82,6 +91,7 @@ impl Session {
                     ));
                 }
                 self.emit(out, moment.now, Event::SessionRecovering { failure: None, start_fresh: true });
+                self.give_up_on_history(moment, out);
                 self.advance(moment, out);
                 Ok(Reply::Done)
             }
@@ -91,13 +101,19 @@ impl Session {
     /// Orders the end of the process, durably: a host that dies before it is told is followed by one that tells it.
     pub(super) fn stop_process(&mut self, order: CloseOrder, moment: &Moment<'_>, out: &mut Out) {
         let Some(process) = self.process.clone().filter(|_| self.phase != Phase::Free) else { return };
-        if self.stopping != Some(order) {
+        let rank = |order: CloseOrder| match order {
+            CloseOrder::Idle => 1,
+            CloseOrder::Host => 2,
+            CloseOrder::User => 3,
+            CloseOrder::Kill => 4,
+        };
+        if self.stopping.is_none_or(|standing| rank(order) > rank(standing)) {
             self.emit(out, moment.now, Event::ProcessStopping { process, order });
         }
         out.effects.push(Effect::Close { order });
     }
 
-    fn refuse_closed(&self) -> Result<(), Refusal> {
+    pub(super) fn refuse_closed(&self) -> Result<(), Refusal> {
         if self.archived {
             return Err(Refusal::new(
                 RefusalCode::SessionClosed,
@@ -107,106 +123,13 @@ impl Session {
         Ok(())
     }
 
-    fn clear_recovering(&mut self, moment: &Moment<'_>, out: &mut Out) {
+    pub(super) fn clear_recovering(&mut self, moment: &Moment<'_>, out: &mut Out) {
         if self.recovering.is_some() {
             self.emit(out, moment.now, Event::SessionRecovering { failure: None, start_fresh: false });
         }
     }
 
-    fn send(
-        &mut self,
-        submission: SubmissionId,
-        content: Vec<ContentBlock>,
-        delivery: Delivery,
-        resends: Option<SubmissionId>,
-        moment: &Moment<'_>,
-        out: &mut Out,
-    ) -> Result<Reply, Refusal> {
-        self.refuse_closed()?;
-        check_content(&content, moment)?;
-        if self.submission(&submission).is_some() {
-            return Err(Refusal::new(
-                RefusalCode::IdConflict,
-                format!("message id {submission} is taken by another message of this session"),
-            ));
-        }
-        if self.submissions.len() >= MAX_QUEUED {
-            return Err(Refusal::new(
-                RefusalCode::QueueFull,
-                format!("{MAX_QUEUED} messages wait already; withdraw some or let the agent work them off"),
-            ));
-        }
-        let turn_runs = !self.turns.is_empty() || self.input_untaken();
-        let taken_as = match (delivery, turn_runs) {
-            (Delivery::Steer, false) => {
-                return Err(Refusal::new(RefusalCode::NoTurn, "no turn runs that could be steered"));
-            }
-            (Delivery::Interrupt, true) => DeliveryTaken::Interrupt,
-            (_, true) => DeliveryTaken::Queue,
-            (_, false) if self.submissions.iter().any(OpenSubmission::waits) => DeliveryTaken::Queue,
-            (_, false) => DeliveryTaken::Start,
-        };
-        self.clear_recovering(moment, out);
-        if taken_as == DeliveryTaken::Interrupt {
-            self.interrupt(moment, out);
-        }
-        let accepted = Event::SubmissionAccepted {
-            submission: submission.clone(),
-            content,
-            delivery,
-            taken_as,
-            resends,
-        };
-        self.emit(out, moment.now, accepted);
-        self.advance(moment, out);
-        Ok(Reply::Accepted { submission, taken_as })
-    }
-
-    /// Drives the queue: gives the agent the next message if it may have it, else says once what it waits for. Every
-    /// gate is derived anew each time.
-    pub(super) fn advance(&mut self, moment: &Moment<'_>, out: &mut Out) {
-        if self.deleted || self.archived {
-            return;
-        }
-        let Some(next) = self.submissions.iter().find(|open| open.waits()) else {
-            return;
-        };
-        let id = next.id.clone();
-        let reason = if self.unverifiable.is_some() || self.recovering.is_some() {
-            QueueReason::Recovering
-        } else if self.stopping.is_some() {
-            QueueReason::Stopping
-        } else if !self.turns.is_empty() {
-            QueueReason::TurnRunning
-        } else if self.input_untaken() {
-            QueueReason::InputUntaken
-        } else {
-            match self.phase {
-                Phase::Held => {
-                    self.handing = Some(id.clone());
-                    out.effects.push(Effect::Tell(Decision::StartTurn {
-                        submission: id,
-                        content: next.content.clone(),
-                        options: self.options.clone(),
-                    }));
-                    return;
-                }
-                Phase::Free => {
-                    self.acquire(moment, out);
-                    QueueReason::Starting
-                }
-                Phase::Reserved | Phase::Spawned | Phase::Opening => QueueReason::Starting,
-            }
-        };
-        let told = self.submission(&id).is_some_and(
-            |open| matches!(&open.state, SubmissionState::Accepted { waits } if *waits == Some(reason)),
-        );
-        if !told {
-            self.emit(out, moment.now, Event::SubmissionQueued { submission: id, reason });
-        }
-    }
-
-    fn acquire(&mut self, moment: &Moment<'_>, out: &mut Out) {
+    pub(super) fn acquire(&mut self, moment: &Moment<'_>, out: &mut Out) {
         let fence = self.fence.next();
         let process = moment.fresh.clone();
         self.emit(out, moment.now, Event::LeaseReserved { process: process.clone() });
@@ -214,7 +137,7 @@ impl Session {
     }
 
     /// Stops what runs: never refused, also with no turn id known yet.
-    fn interrupt(&mut self, moment: &Moment<'_>, out: &mut Out) -> Reply {
+    pub(super) fn interrupt(&mut self, moment: &Moment<'_>, out: &mut Out) -> Reply {
         let mut withdrawn = Vec::new();
         let mut pending = false;
         let turn = self.turns.last().map(|turn| (turn.id.clone(), turn.provider.clone(), turn.interrupted));
@@ -345,33 +268,6 @@ impl Session {
         refusal.winner.clone_from(&closed.winner);
         refusal
     }
-
-    fn withdraw(
-        &mut self,
-        submission: SubmissionId,
-        moment: &Moment<'_>,
-        out: &mut Out,
-    ) -> Result<Reply, Refusal> {
-        let Some(open) = self.submission(&submission) else {
-            return Err(Refusal::new(
-                RefusalCode::SubmissionUnknown,
-                format!("session {} has no open message {submission}", self.id),
-            ));
-        };
-        let event = match open.state {
-            SubmissionState::Accepted { .. } => Event::SubmissionCancelled { submission },
-            SubmissionState::Doubtful { .. } => Event::SubmissionDropped { submission },
-            SubmissionState::Delivered { .. } => {
-                return Err(Refusal::new(
-                    RefusalCode::SubmissionState,
-                    format!("message {submission} is with the agent; interrupt the turn instead"),
-                ));
-            }
-        };
-        self.emit(out, moment.now, event);
-        self.advance(moment, out);
-        Ok(Reply::Done)
-    }
 }
 
 const fn queue_paused(paused: bool) -> Event {
@@ -415,31 +311,4 @@ fn check_option(open: &OpenRequest, answer: &Answer) -> Result<(), Refusal> {
         RefusalCode::OptionUnknown,
         format!("request {} has no option {option_id:?}; it offers {}", open.id, offered.join(", ")),
     ))
-}
-
-fn check_content(content: &[ContentBlock], moment: &Moment<'_>) -> Result<(), Refusal> {
-    let mut bytes = 0;
-    for block in content {
-        bytes += match block {
-            ContentBlock::Text { text } => text.len(),
-            ContentBlock::Image { .. } if !moment.capabilities.images => {
-                return Err(Refusal::new(
-                    RefusalCode::Unsupported,
-                    "this agent takes no images (capability images)",
-                ));
-            }
-            ContentBlock::Image { data, .. } => data.len(),
-            ContentBlock::ResourceLink { uri, name } => uri.len() + name.len(),
-        };
-    }
-    if bytes == 0 {
-        return Err(Refusal::new(RefusalCode::EmptyContent, "the message has no content"));
-    }
-    if bytes > MAX_CONTENT_BYTES {
-        return Err(Refusal::new(
-            RefusalCode::TooLarge,
-            format!("the message has {bytes} bytes; at most {MAX_CONTENT_BYTES} can be sent"),
-        ));
-    }
-    Ok(())
 }

@@ -6,6 +6,7 @@ mod apply;
 mod commands;
 mod items;
 mod process_facts;
+mod queue;
 mod state;
 mod status;
 
@@ -47,7 +48,7 @@ pub const CHAIN_LINKS: usize = 64;
 /// A process that died in its first turn this often in a row is not started again without a user.
 pub const CRASH_LOOP_DEATHS: u32 = 3;
 /// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
-pub const SNAPSHOT_VERSION: u32 = 1;
+pub const SNAPSHOT_VERSION: u32 = 2;
 
 /// What the world is when an input is handled: time and what the pure core may not make itself.
 #[derive(Debug, Clone)]
@@ -69,7 +70,7 @@ pub enum Input {
     Agent(AgentEvent),
     /// The host found something out about the process.
     Process(ProcessFact),
-    /// The lane made the frames of the submission's `StartTurn`, as this input. Must follow it at once.
+    /// The lane made the frames of the submission's `StartTurn` or `Steer`, as this input. Must follow it at once.
     Handed {
         /// Which.
         submission: SubmissionId,
@@ -123,6 +124,22 @@ pub enum Command {
         /// Which.
         submission: SubmissionId,
     },
+    /// Change a message that the agent does not have, by compare-and-set.
+    Edit {
+        /// Which.
+        submission: SubmissionId,
+        /// The revision that the client saw.
+        revision: u64,
+        /// What it is to say; None: unchanged.
+        content: Option<Vec<ContentBlock>>,
+        /// Where it is to stand; None: unchanged.
+        place: Option<Place>,
+    },
+    /// Move a message that the agent does not have to the front and lift its pause. Interrupts nothing.
+    SendNow {
+        /// Which.
+        submission: SubmissionId,
+    },
     /// Lift the pause that a stop sets.
     ResumeQueue,
     /// Start the agent though nothing is owed.
@@ -147,6 +164,15 @@ pub enum Command {
     Abandon,
     /// Go on in a new conversation in place of one that cannot be taken up.
     StartFresh,
+}
+
+/// A place in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Right before this message.
+    Before(SubmissionId),
+    /// Behind all others.
+    Last,
 }
 
 /// What is to be done, after the transaction that holds the events is durable.
@@ -189,6 +215,13 @@ pub enum Reply {
         submission: SubmissionId,
         /// What is done with it.
         taken_as: DeliveryTaken,
+    },
+    /// The message is changed.
+    Changed {
+        /// Which.
+        submission: SubmissionId,
+        /// Its revision now.
+        revision: u64,
     },
     /// The answer won.
     Answered {
@@ -240,9 +273,10 @@ impl Session {
             Input::Process(fact) => self.on_process(fact, moment, out).map(|()| Reply::Done),
             Input::Handed { submission, input } => self.on_handed(submission, input, moment, out),
             Input::NotHanded { submission, failure } => {
-                if self.handing.take().as_ref() != Some(&submission) {
+                if self.handing.as_ref().is_none_or(|handing| handing.submission != submission) {
                     return Err(Refusal::illegal("not handing this message over", "NotHanded"));
                 }
+                self.handing = None;
                 if let Some(failure) = failure {
                     self.emit(out, moment.now, Event::SubmissionRejected { submission, failure });
                     self.advance(moment, out);
@@ -271,12 +305,14 @@ impl Session {
         moment: &Moment<'_>,
         out: &mut Out,
     ) -> Result<Reply, Refusal> {
-        let process = match (&self.handing, &self.process) {
-            (Some(handing), Some(process)) if *handing == submission => process.clone(),
+        let (process, steers) = match (&self.handing, &self.process) {
+            (Some(handing), Some(process)) if handing.submission == submission => {
+                (process.clone(), handing.steers.clone())
+            }
             _ => return Err(Refusal::illegal("not handing this message over", "Handed")),
         };
         self.handing = None;
-        self.emit(out, moment.now, Event::SubmissionDelivered { submission, process, input });
+        self.emit(out, moment.now, Event::SubmissionDelivered { submission, process, input, steers });
         Ok(Reply::Done)
     }
 

@@ -26,6 +26,7 @@ impl Session {
             ProcessFact::Adopted { process } => {
                 self.expect_process(&process, "Adopted")?;
                 self.emit(out, moment.now, Event::ProcessAdopted { process });
+                self.advance(moment, out);
             }
             ProcessFact::Unverifiable { process, why } => {
                 self.expect_process(&process, "Unverifiable")?;
@@ -35,8 +36,9 @@ impl Session {
             }
             ProcessFact::Exited { process, exit } => {
                 self.expect_process(&process, "Exited")?;
+                let stopping = self.stopping;
                 self.settle_exit(exit, moment, out);
-                self.go_on_after_exit(moment, out);
+                self.go_on_after_exit(stopping, moment, out);
             }
             ProcessFact::Connection { process, connection } => {
                 self.expect_process(&process, "Connection")?;
@@ -52,7 +54,12 @@ impl Session {
                     SubmissionState::Delivered { input, .. } if *input == n => Some(open.id.clone()),
                     _ => None,
                 });
+                let stopped = submission.clone().filter(|id| self.stopped_start(id));
                 self.emit(out, moment.now, Event::InputRefused { process, input: n, submission, why });
+                if let Some(submission) = stopped {
+                    // It never reached the agent, and a stop was meant for it.
+                    self.emit(out, moment.now, Event::SubmissionCancelled { submission });
+                }
             }
         }
         Ok(())
@@ -76,12 +83,12 @@ impl Session {
         self.cut_items(None, moment, out);
         self.close_requests(None, RequestEnd::Lost, moment, out);
         self.settle_submissions(&exit, moment, out);
+        let ordered = exit.cause.ordered() || self.stopping.is_some();
         let failure = failure_of(&exit);
         let turns: Vec<(TurnId, bool)> =
             self.turns.iter().map(|turn| (turn.id.clone(), turn.interrupted)).collect();
         for (turn, asked_to_stop) in turns {
-            let outcome =
-                if exit.cause.ordered() || asked_to_stop { Outcome::Interrupted } else { Outcome::Lost };
+            let outcome = if ordered || asked_to_stop { Outcome::Interrupted } else { Outcome::Lost };
             self.end_turn(&turn, outcome, None, Some(failure.clone()), None, moment, out);
         }
         let strays = exit.strays.clone();
@@ -98,32 +105,48 @@ impl Session {
     }
 
     fn settle_submissions(&mut self, exit: &ProcessExit, moment: &Moment<'_>, out: &mut Out) {
-        let delivered: Vec<(SubmissionId, u64)> = self
+        let delivered: Vec<(SubmissionId, u64, bool)> = self
             .submissions
             .iter()
             .filter_map(|open| match &open.state {
-                SubmissionState::Delivered { input, .. } => Some((open.id.clone(), *input)),
+                SubmissionState::Delivered { input, .. } => {
+                    Some((open.id.clone(), *input, self.stop_meant(open)))
+                }
                 _ => None,
             })
             .collect();
-        for (submission, input) in delivered {
-            let event = if exit.proves_undelivered(input) {
-                Event::SubmissionQueued { submission, reason: QueueReason::Starting }
+        for (submission, input, stopped) in delivered {
+            let steered = self.submission(&submission).is_some_and(|open| open.given_into.is_some());
+            let event = if exit.proves_undelivered(input) && self.stopped_start(&submission) {
+                Event::SubmissionCancelled { submission }
+            } else if exit.proves_undelivered(input) {
+                let reason = if stopped && steered { QueueReason::Paused } else { QueueReason::Starting };
+                Event::SubmissionQueued { submission, reason }
             } else {
                 let settles_by =
                     if moment.capabilities.settles_by_history { SettlesBy::History } else { SettlesBy::User };
-                Event::SubmissionDoubtful { submission, settles_by, stopped: self.interrupt_pending }
+                Event::SubmissionDoubtful { submission, settles_by, stopped }
             };
             self.emit(out, moment.now, event);
         }
     }
 
-    fn go_on_after_exit(&mut self, moment: &Moment<'_>, out: &mut Out) {
+    /// Whether a stop was meant for this message, which was to start a turn.
+    fn stopped_start(&self, submission: &SubmissionId) -> bool {
+        self.submission(submission).is_some_and(|open| open.given_into.is_none() && self.stop_meant(open))
+    }
+
+    /// `stopping`: the order that stood when the process ended. It counts however the process ended.
+    fn go_on_after_exit(&mut self, stopping: Option<CloseOrder>, moment: &Moment<'_>, out: &mut Out) {
         let exit_cause = out.events.iter().rev().find_map(|stamped| match &stamped.event {
             Event::ProcessExited { exit, .. } => Some(exit.cause),
             _ => None,
         });
-        match exit_cause {
+        let cause = match stopping {
+            Some(order @ (CloseOrder::User | CloseOrder::Kill)) => Some(ExitCause::Ordered { order }),
+            _ => exit_cause,
+        };
+        match cause {
             // A user's stop pauses what was queued.
             Some(ExitCause::Ordered { order: CloseOrder::User | CloseOrder::Kill }) => {
                 if self.submissions.iter().any(super::OpenSubmission::waits) {

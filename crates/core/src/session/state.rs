@@ -85,9 +85,17 @@ pub struct Session {
     pub unmodelled_count: u64,
     /// And bytes of them kept.
     pub unmodelled_bytes: u64,
-    /// The message between `StartTurn` and `Handed`: never at rest, never in a snapshot.
+    /// The message between its decision and `Handed`: never at rest, never in a snapshot.
     #[serde(skip)]
-    pub(crate) handing: Option<SubmissionId>,
+    pub(crate) handing: Option<Handing>,
+}
+
+/// A message whose frames the lane is making.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Handing {
+    pub(crate) submission: SubmissionId,
+    /// The turn that it goes into; None: it starts one.
+    pub(crate) steers: Option<TurnId>,
 }
 
 /// How far a lease is.
@@ -140,6 +148,12 @@ pub struct OpenSubmission {
     pub state: SubmissionState,
     /// Waits for the queue to be resumed.
     pub paused: bool,
+    /// What an edit must name; from 1, grows with each change.
+    pub revision: u64,
+    /// Goes into the running turn where there is one, before those that start their own.
+    pub steers: bool,
+    /// The turn into which it was given last; None where it was given to start one, or not at all.
+    pub given_into: Option<TurnId>,
 }
 
 impl OpenSubmission {
@@ -342,9 +356,12 @@ impl Session {
         self.turns.is_empty()
             && self.requests.is_empty()
             && self.items.is_empty()
-            && self
-                .submissions
-                .iter()
-                .all(|open| open.paused || matches!(open.state, SubmissionState::Doubtful { .. }))
+            && (self.deleted || self.archived || self.no_message_waits())
+    }
+
+    fn no_message_waits(&self) -> bool {
+        let rests =
+            |open: &OpenSubmission| open.paused || matches!(open.state, SubmissionState::Doubtful { .. });
+        self.submissions.iter().all(rests)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::RequestState;
 use super::state::{Phase, Session, SubmissionState};
+use crate::event::SettlesBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -79,8 +80,17 @@ impl Session {
         if !self.items.is_empty() {
             return report(Status::Running, Some("background"));
         }
-        if self.submissions.iter().any(doubtful) {
+        // Lost with its turn, as it seems: the adapter looks it up in the history, and nobody has to decide anything.
+        let looked_up = |open: &super::OpenSubmission| {
+            let by_history =
+                matches!(open.state, SubmissionState::Doubtful { settles_by: SettlesBy::History, .. });
+            self.phase == Phase::Held && open.given_into.is_some() && by_history
+        };
+        if self.submissions.iter().any(|open| doubtful(open) && !looked_up(open)) {
             return report(Status::RequiresAction, Some("whether a message reached the agent is not known"));
+        }
+        if self.submissions.iter().any(looked_up) {
+            return report(Status::Running, Some("whether a message reached the agent is being looked up"));
         }
         if self.submissions.iter().any(super::OpenSubmission::waits) {
             return report(Status::Starting, Some("a message waits for the agent"));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::{AgentInfo, AskedByAgent, TakenProof};
+use crate::agent::{AgentInfo, AskedByAgent, SteerRefusal, TakenProof};
 use crate::content::{
     FailureCode, ItemFields, ItemKind, ItemStatus, OptionKind, Origin, Outcome, PermissionOption, RequestKind,
 };
@@ -7,6 +7,9 @@ use crate::event::{QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
 use crate::process::{ExitCause, ProcessExit, ProcessId};
 use crate::refusal::RefusalCode;
 use crate::{AgentName, HostId, ItemKey, ProviderTurn, RequestKey};
+
+mod any_order;
+mod queue_rules;
 
 /// A session with its whole journal, so that every test also checks that state is the fold of it.
 struct Bench {
@@ -72,7 +75,9 @@ impl Bench {
         };
         let effects = out.effects.clone();
         for effect in &effects {
-            if let Effect::Tell(Decision::StartTurn { submission, .. }) = effect {
+            if let Effect::Tell(Decision::StartTurn { submission, .. } | Decision::Steer { submission, .. }) =
+                effect
+            {
                 self.inputs += 1;
                 let handed = Input::Handed { submission: submission.clone(), input: self.inputs };
                 self.session.handle(handed, &moment, &mut out).expect("handed");
@@ -537,6 +542,64 @@ fn a_message_for_a_session_whose_agent_is_being_ended_gets_the_next_process() {
 }
 
 #[test]
+fn a_stopped_message_that_never_arrived_is_not_given_again() {
+    let mut by_exit = Bench::delivered();
+    by_exit.must(Input::Command(Command::Interrupt));
+    let effects =
+        by_exit.exit(ProcessExit { last_started: Some(0), ..ProcessExit::of(ExitCause::AgentLeft) });
+    assert!(effects.is_empty() && by_exit.session.submissions.is_empty(), "{effects:?}");
+
+    let mut by_refusal = Bench::delivered();
+    by_refusal.must(Input::Command(Command::Interrupt));
+    let process = by_refusal.process();
+    by_refusal.must(Input::Process(ProcessFact::InputRefused { process, n: 1, why: "gone".to_owned() }));
+    assert_eq!(by_refusal.count("submission.cancelled"), 1);
+}
+
+#[test]
+fn a_users_stop_holds_however_the_process_ended() {
+    let mut bench = Bench::running();
+    bench.send("m2");
+    bench.must(Input::Command(Command::Stop { order: CloseOrder::User }));
+    let effects = bench.exit(ProcessExit::of(ExitCause::KeeperLost));
+    assert!(effects.is_empty(), "{effects:?}");
+    assert!(bench.session.queue_paused);
+    let ended = bench.journal.iter().rev().find_map(|stamped| match &stamped.event {
+        Event::TurnEnded { outcome, .. } => Some(*outcome),
+        _ => None,
+    });
+    assert_eq!(ended, Some(Outcome::Interrupted));
+}
+
+#[test]
+fn a_process_that_shows_itself_again_is_not_unverifiable_any_more() {
+    let mut bench = Bench::running();
+    bench.end_turn("pt1", Outcome::Completed);
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::Unverifiable { process: process.clone(), why: "why".to_owned() }));
+    bench.send("m2");
+    let effects = bench.must(Input::Process(ProcessFact::Adopted { process }));
+    assert!(
+        matches!(&effects[..], [Effect::Tell(Decision::StartTurn { .. })]),
+        "the queue goes on: {effects:?}"
+    );
+    assert!(bench.input(Input::Command(Command::Abandon)).is_err(), "it is known to be alive");
+}
+
+#[test]
+fn an_archived_queue_goes_on_when_it_is_taken_out() {
+    let mut bench = Bench::new();
+    let archive = |archived| Command::Update { name: None, options: None, archived: Some(archived) };
+    bench.send("m1");
+    bench.exit(ProcessExit::of(ExitCause::ReservationUnused));
+    bench.must(Input::Command(archive(true)));
+    bench.exit(ProcessExit::of(ExitCause::ReservationUnused));
+    assert!(bench.session.nothing_owed());
+    let effects = bench.must(Input::Command(archive(false)));
+    assert!(matches!(&effects[..], [Effect::Acquire { .. }]), "{effects:?}");
+}
+
+#[test]
 fn a_deleted_session_starts_nothing_any_more() {
     let mut bench = Bench::running();
     bench.send("m2");
@@ -625,162 +688,4 @@ fn a_new_epoch_counts_from_one() {
     };
     assert_eq!((out.events[0].epoch, out.events[0].seq), (2, 1));
     assert_eq!((bench.session.epoch, bench.session.head), (2, 1));
-}
-
-mod any_order {
-    //! Whatever comes in whatever order: nothing panics, a refusal changes nothing, state stays the fold, and what
-    //! ended has ended once.
-
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::HashSet;
-
-    fn any_input() -> impl Strategy<Value = u8> {
-        0..24_u8
-    }
-
-    fn step(bench: &mut Bench, what: u8, n: usize) {
-        let turn = ProviderTurn(format!("pt{}", n % 3));
-        let key = ItemKey(format!("k{}", n % 4));
-        let submission = bench.session.submissions.first().map(|open| open.id.clone());
-        let process = bench.session.process.clone().unwrap_or_else(|| ProcessToken::from("none"));
-        let agent = |event| Input::Agent(event);
-        let fact = |fact| Input::Process(fact);
-        let input = match what {
-            0..=2 => Input::Command(Command::Send {
-                submission: SubmissionId(format!("m{n}")),
-                content: vec![ContentBlock::text("x")],
-                delivery: [Delivery::Auto, Delivery::Queue, Delivery::Interrupt][usize::from(what)],
-                resends: None,
-            }),
-            3 => Input::Command(Command::Interrupt),
-            4 => fact(ProcessFact::Started { process, agent: None }),
-            5 => agent(AgentEvent::Ready(AgentInfo::default())),
-            6 => agent(AgentEvent::ThreadOpened {
-                thread: ThreadId::from("thread"),
-                resumed: bench.session.thread().is_some(),
-            }),
-            7 => agent(AgentEvent::TurnStarted { turn, origin: Origin::Unknown, submission: None }),
-            8 => agent(AgentEvent::TurnStarted { turn, origin: Origin::Message, submission }),
-            9 => agent(AgentEvent::TurnEnded {
-                turn,
-                outcome: Outcome::Completed,
-                stop_reason: None,
-                failure: None,
-                usage: None,
-            }),
-            10 => agent(AgentEvent::InputTaken {
-                submission: submission.unwrap_or_else(|| SubmissionId::from("none")),
-                proof: TakenProof::ClientId,
-            }),
-            11 | 12 => agent(AgentEvent::ItemDelta {
-                key,
-                turn: Some(turn),
-                kind: ItemKind::AgentMessage,
-                text: "é".repeat(n % 3),
-            }),
-            13 => agent(AgentEvent::ItemCompleted {
-                key,
-                turn: Some(turn),
-                kind: ItemKind::ToolCall,
-                status: ItemStatus::Completed,
-                text: None,
-                fields: ItemFields::default(),
-            }),
-            14 => agent(AgentEvent::RequestOpened(AskedByAgent {
-                key: RequestKey(format!("r{}", n % 3)),
-                turn: Some(turn),
-                item: None,
-                kind: RequestKind::Approval,
-                title: String::new(),
-                options: Vec::new(),
-                details: serde_json::Value::Null,
-            })),
-            15 => {
-                agent(AgentEvent::RequestSettled { key: RequestKey(format!("r{}", n % 3)), confirmed: true })
-            }
-            16 => Input::Command(Command::Answer {
-                request: bench
-                    .session
-                    .requests
-                    .first()
-                    .map_or(RequestId::from("none"), |open| open.id.clone()),
-                revision: None,
-                answer: Answer::Decline { message: None },
-                by: "x".to_owned(),
-            }),
-            17 => fact(ProcessFact::Exited {
-                process,
-                exit: ProcessExit {
-                    last_started: Some(n as u64 % 3),
-                    ..ProcessExit::of(ExitCause::AgentLeft)
-                },
-            }),
-            18 => fact(ProcessFact::Unverifiable { process, why: "why".to_owned() }),
-            19 => Input::Command(Command::Abandon),
-            20 => Input::Command(Command::ResumeQueue),
-            21 => Input::Command(Command::Withdraw {
-                submission: submission.unwrap_or_else(|| SubmissionId::from("none")),
-            }),
-            22 => fact(ProcessFact::InputRefused { process, n: bench.inputs, why: "cut".to_owned() }),
-            _ => Input::Wake,
-        };
-        // Refusals are part of the picture; `input` checks that they changed nothing.
-        let _taken_or_refused = bench.input(input);
-    }
-
-    fn check_ends(journal: &[Stamped]) {
-        let mut ended = HashSet::new();
-        for stamped in journal {
-            let thing = match &stamped.event {
-                Event::TurnEnded { turn, .. } => format!("turn {turn}"),
-                Event::ItemCompleted { item, .. } => format!("item {item}"),
-                Event::RequestClosed { request, .. } => format!("request {request}"),
-                Event::SubmissionTaken { submission, .. }
-                | Event::SubmissionRejected { submission, .. }
-                | Event::SubmissionDropped { submission }
-                | Event::SubmissionCancelled { submission } => format!("submission {submission}"),
-                Event::LeaseReleased { .. } => format!("lease {}", stamped.fence.0),
-                _ => continue,
-            };
-            assert!(ended.insert(thing.clone()), "{thing} ended twice");
-        }
-    }
-
-    /// A message goes to the agent again only if it is proven that it did not arrive.
-    fn check_deliveries(journal: &[Stamped]) {
-        let mut with_agent = HashSet::new();
-        for stamped in journal {
-            match &stamped.event {
-                Event::SubmissionDelivered { submission, .. } => {
-                    assert!(with_agent.insert(submission.clone()), "{submission} was delivered twice");
-                }
-                Event::SubmissionQueued { submission, .. } => {
-                    with_agent.remove(submission);
-                }
-                Event::InputRefused { submission: Some(submission), .. } => {
-                    with_agent.remove(submission);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
-        #[test]
-        fn every_order_of_inputs_keeps_the_invariants(steps in proptest::collection::vec(any_input(), 1..60)) {
-            let mut bench = Bench::new();
-            for (n, what) in steps.iter().enumerate() {
-                step(&mut bench, *what, n);
-            }
-            check_ends(&bench.journal);
-            check_deliveries(&bench.journal);
-            let untaken = bench.session.submissions.iter()
-                .filter(|open| matches!(open.state, SubmissionState::Delivered { .. })).count();
-            prop_assert!(untaken <= 1);
-            let fences: Vec<u64> = bench.journal.iter().map(|stamped| stamped.fence.0).collect();
-            prop_assert!(fences.is_sorted());
-        }
-    }
 }

@@ -6,12 +6,13 @@ use crate::error::HostError;
 use crate::fault::FaultPoint;
 use crate::host::{Answered, Operation};
 use crate::journal::{self, Line};
+use crate::keeping::Planted;
 use mainstay_agents::adapter::MAX_STATE_BYTES;
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::event::Event;
 use mainstay_core::process::CloseOrder;
 use mainstay_core::session::{Input, SNAPSHOT_VERSION, Session, Status};
-use mainstay_core::{Cursor, Reply};
+use mainstay_core::{Command, Cursor, Reply};
 use mainstay_keeper::wire::ToKeeper;
 use mainstay_keeper::{KeeperFolder, ReservedFolder};
 use mainstay_store::{
@@ -35,8 +36,8 @@ pub(super) struct Waiting {
     pub(super) reply: Reply,
     pub(super) cursor: Cursor,
     pub(super) response: Option<(u16, Vec<u8>)>,
-    /// A stop: if the store refuses, its frames leave all the same and the answer says so.
-    pub(super) is_stop: bool,
+    /// The stop that it is: if the store refuses, its effect leaves all the same and the answer says so.
+    pub(super) stop: Option<Command>,
 }
 
 /// What is done when the batch is durable.
@@ -69,6 +70,8 @@ pub(super) struct Batch {
     pub(super) touched: bool,
     /// Records of the spool are in it.
     pub(super) has_records: bool,
+    /// Which process's records they are, and where the read began: the process may be settled within this batch.
+    pub(super) read_from: Option<(ProcessKey, u64)>,
 }
 
 impl Batch {
@@ -91,6 +94,7 @@ pub(super) struct InFlight {
     lines: Vec<Line>,
     head: Cursor,
     position: Option<(ProcessKey, u64)>,
+    read_from: Option<(ProcessKey, u64)>,
     answers_request: bool,
     records_start: bool,
 }
@@ -129,7 +133,8 @@ impl Lane {
         if let Some(process) = &mut self.process {
             let mut update = mainstay_store::ProcessUpdate::new(process.key);
             if batch.has_records {
-                update.position = Some(process.position);
+                let forgotten = self.shared.has_planted(Planted::PositionForgotten);
+                update.position = (!forgotten).then_some(process.position);
                 update.connection = Some(process.connection);
                 position = Some((process.key, process.position));
             }
@@ -160,6 +165,22 @@ impl Lane {
         if batch.has_records {
             self.shared.config.fault.pass(FaultPoint::ReadNotCommitted);
         }
+        let head = Cursor { epoch: bound.submitted.0, seq: bound.submitted.1 };
+        let mut lines = journaled.lines;
+        match self.shared.planted {
+            Some(Planted::EventsBeforeCommit) => bound.hub.publish(head, std::mem::take(&mut lines)),
+            Some(Planted::EffectsBeforeCommit) => {
+                if let Some(process) = &mut self.process {
+                    process.unrecorded.extend(batch.frames.drain(..));
+                }
+            }
+            Some(Planted::AnswersBeforeCommit) => {
+                for waiting in batch.waiting.drain(..) {
+                    drop(waiting.answer.send(Ok(answered(waiting.reply, waiting.cursor, waiting.response))));
+                }
+            }
+            _ => {}
+        }
         let records_start =
             events.iter().any(|stamped| matches!(stamped.event, Event::ProcessStarted { .. }));
         self.in_flight = Some(InFlight {
@@ -167,9 +188,10 @@ impl Lane {
             waiting: batch.waiting,
             then: batch.then,
             frames: batch.frames,
-            lines: journaled.lines,
-            head: Cursor { epoch: bound.submitted.0, seq: bound.submitted.1 },
+            lines,
+            head,
             position,
+            read_from: batch.read_from,
             answers_request: batch.answers_request,
             records_start,
         });
@@ -215,7 +237,7 @@ impl Lane {
     }
 
     fn let_go(&mut self, done: InFlight, committed: Committed) {
-        if done.position.is_some() {
+        if done.read_from.is_some() {
             self.refused = None;
         }
         if !done.lines.is_empty() || self.bound.hub.head() != done.head {
@@ -223,15 +245,8 @@ impl Lane {
         }
         self.shared.hubs.feed_moved(committed.feed_head);
         for waiting in done.waiting {
-            let answered = Answered {
-                reply: waiting.reply,
-                cursor: waiting.cursor,
-                response: waiting.response,
-                replayed: false,
-                recorded: true,
-            };
             // Whoever asked may be gone; what was decided stands all the same.
-            drop(waiting.answer.send(Ok(answered)));
+            drop(waiting.answer.send(Ok(answered(waiting.reply, waiting.cursor, waiting.response))));
         }
         if done.records_start {
             self.shared.config.fault.pass(FaultPoint::RecordedNoFrame);
@@ -264,7 +279,7 @@ impl Lane {
                 self.shared.config.fault.pass(FaultPoint::ReservedNotSpawned);
                 self.launch(*reserved);
             }
-            Then::Remove(folder) => remove_folder(folder),
+            Then::Remove(folder) => self.shared.remove_folder(folder),
             Then::Close(of, order) => {
                 if self.process.as_ref().map(|process| process.key) == of {
                     self.order_close(order);
@@ -278,7 +293,7 @@ impl Lane {
             }
             Then::NoteThread(thread) => {
                 if let Some(process) = &self.process
-                    && let Err(error) = process.folder.append_thread(&thread)
+                    && let Err(error) = self.shared.keeping.note_thread(&process.folder, &thread)
                 {
                     tracing::warn!(%error, "a thread could not be noted in its keeper's folder");
                 }
@@ -292,6 +307,11 @@ impl Lane {
         tracing::warn!(session = %self.bound.machine.id, %error, "the store did not take a batch; the lane loads again");
         let pending = std::mem::take(&mut self.pending);
         let known = !error.is_refusal();
+        let closes = done
+            .waiting
+            .iter()
+            .chain(&pending.waiting)
+            .any(|waiting| matches!(waiting.stop, Some(Command::Stop { .. })));
         let mut stopped = known && self.send_unrecorded_stops(&done.frames, &pending.frames);
         for then in done.then.into_iter().chain(pending.then) {
             match then {
@@ -300,10 +320,10 @@ impl Lane {
                 Then::Launch(reserved) => {
                     let folder = reserved.folder().clone();
                     drop(reserved);
-                    remove_folder(folder);
+                    self.shared.remove_folder(folder);
                 }
                 Then::Close(of, order) => {
-                    if known && self.process.as_ref().map(|process| process.key) == of {
+                    if known && closes && self.process.as_ref().map(|process| process.key) == of {
                         self.order_close(order);
                         stopped = true;
                     }
@@ -311,9 +331,13 @@ impl Lane {
                 Then::Remove(_) | Then::Connect(_) | Then::NoteThread(_) => {}
             }
         }
-        self.unrecorded_stop |= stopped;
+        if let Some(order) = self.shutdown.as_ref().and_then(|(order, _)| *order).filter(|_| known) {
+            // A host that ends its agents does so also with a full disk.
+            self.order_close(order);
+        }
         for waiting in done.waiting.into_iter().chain(pending.waiting) {
-            let answer = if waiting.is_stop && stopped {
+            let answer = if let Some(stop) = waiting.stop.filter(|_| stopped) {
+                self.unrecorded_stops.push(stop);
                 Ok(Answered {
                     reply: waiting.reply,
                     cursor: self.bound.hub.head(),
@@ -326,11 +350,15 @@ impl Lane {
             };
             drop(waiting.answer.send(answer));
         }
-        if error.is_refusal() && done.position.is_some() {
-            let committed = self.process.as_ref().map_or(0, |process| process.committed);
+        if self.shared.has_planted(Planted::MemoryKept) {
+            return;
+        }
+        if error.is_refusal()
+            && let Some((_, from)) = done.read_from
+        {
             let times =
-                self.refused.take().filter(|(at, ..)| *at == committed).map_or(1, |(_, times, _)| times + 1);
-            self.refused = Some((committed, times, chain(&error)));
+                self.refused.take().filter(|(at, ..)| *at == from).map_or(1, |(_, times, _)| times + 1);
+            self.refused = Some((from, times, chain(&error)));
         }
         self.retry_at = Some(Instant::now() + if error.is_refusal() { RELINK_PAUSE } else { STORE_PAUSE });
     }
@@ -355,7 +383,7 @@ impl Lane {
         answer: Answer,
         reply: Reply,
         operation: Option<Operation>,
-        is_stop: bool,
+        stop: Option<Command>,
     ) {
         let cursor = Cursor { epoch: self.bound.machine.epoch, seq: self.bound.machine.head };
         let response = operation.map(|operation| {
@@ -369,11 +397,17 @@ impl Lane {
             }));
             (status, body)
         });
-        self.pending.waiting.push(Waiting { answer, reply, cursor, response, is_stop });
+        let stop_is_asked = stop.is_some();
+        self.pending.waiting.push(Waiting { answer, reply, cursor, response, stop });
         self.pending.prompt = true;
-        self.pending.stop |= is_stop;
+        self.pending.stop |= stop_is_asked;
         self.pending.touched = true;
     }
+}
+
+/// The answer to a command that was carried out.
+fn answered(reply: Reply, cursor: Cursor, response: Option<(u16, Vec<u8>)>) -> Answered {
+    Answered { reply, cursor, response, replayed: false, recorded: true }
 }
 
 fn push_session_update(
@@ -443,14 +477,4 @@ fn snapshot(session: mainstay_store::SessionKey, machine: &Session) -> Option<Wr
             None
         }
     }
-}
-
-/// Deletes a settled keeper's folder; the keeper may take a moment to let its lock go.
-pub(super) fn remove_folder(folder: KeeperFolder) {
-    tokio::task::spawn_blocking(move || {
-        if let Err(error) = folder.remove() {
-            // The next host finds it settled and removes it.
-            tracing::debug!(token = folder.token, %error, "a keeper's folder stays for now");
-        }
-    });
 }

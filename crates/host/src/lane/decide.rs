@@ -1,9 +1,9 @@
 //! Deciding: an input into the machine, its effects into frames, reservations and orders.
 
 use super::batch::Then;
-use super::{Lane, LaneMessage, Process, Shared};
+use super::{Lane, LaneMessage, Process};
 use crate::error::HostError;
-use crate::host::Operation;
+use crate::keeping::Planted;
 use mainstay_agents::{CannotTell, Frame, Translated};
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::event::EpochReason;
@@ -62,6 +62,9 @@ impl Lane {
         match told {
             Ok(()) => {
                 self.pending.answers_request |= matches!(decision, Decision::Answer { .. });
+                if self.pending.answers_request && self.shared.has_planted(Planted::AnsweredTwice) {
+                    translated.frames.extend(translated.frames.clone());
+                }
                 self.route(&mut translated);
             }
             Err(cannot) => self.cannot_tell(decision, &cannot),
@@ -71,10 +74,12 @@ impl Lane {
     fn cannot_tell(&mut self, decision: &Decision, cannot: &CannotTell) {
         let failure = Failure::new(FailureCode::Protocol, cannot.to_string());
         match decision {
-            Decision::StartTurn { submission, .. } => {
+            Decision::StartTurn { submission, .. } | Decision::Steer { submission, .. } => {
                 let failure = match cannot {
                     CannotTell::NotConnected | CannotTell::NoThread(_) | CannotTell::InputUntaken(_) => None,
-                    CannotTell::UnknownSession(_) | CannotTell::UnknownRequest(_) => Some(failure),
+                    CannotTell::UnknownSession(_)
+                    | CannotTell::UnknownRequest(_)
+                    | CannotTell::Unsupported(_) => Some(failure),
                 };
                 self.decide_own(Input::NotHanded { submission: submission.clone(), failure });
             }
@@ -132,7 +137,7 @@ impl Lane {
 
     /// Reserves the keeper's folder before the reservation commits: so "no folder" never means "never used".
     fn acquire(&mut self, token: ProcessToken, fence: u64) {
-        self.fresh = Shared::fresh_token();
+        self.fresh = self.shared.clock.fresh_token();
         if let Some(abandoned) = self.process.take() {
             self.end_abandoned(abandoned);
         }
@@ -140,7 +145,7 @@ impl Lane {
             // The host goes: the reservation stands, with no process to it, and the next host finds it unused.
             return;
         }
-        match self.shared.keepers.reserve(token.as_str()) {
+        match self.shared.keeping.reserve(token.as_str()) {
             Ok(reserved) => {
                 let process = self.new_process(token, reserved.folder().clone(), fence);
                 self.process = Some(process);
@@ -169,7 +174,8 @@ impl Lane {
         self.idle_since = None;
         match message {
             LaneMessage::Command { command, register, operation, answer } => {
-                let is_stop = matches!(*command, Command::Interrupt | Command::Stop { .. });
+                let stop = Some((*command).clone())
+                    .filter(|command| matches!(command, Command::Interrupt | Command::Stop { .. }));
                 match self.decide(Input::Command(*command)) {
                     Ok(reply) => {
                         if let Some(register) = register {
@@ -180,7 +186,7 @@ impl Lane {
                                 fingerprint: register.fingerprint,
                             }));
                         }
-                        self.answer_when_durable(answer, reply, operation, is_stop);
+                        self.wait_for_commit(answer, reply, operation, stop);
                     }
                     // Nothing changed, so there is nothing to wait for. Whoever asked may be gone.
                     Err(refusal) => drop(answer.send(Err(HostError::Refused(refusal)))),
@@ -195,16 +201,6 @@ impl Lane {
             }
             LaneMessage::Shutdown { order, done } => self.begin_shutdown(order, done),
         }
-    }
-
-    fn answer_when_durable(
-        &mut self,
-        answer: super::Answer,
-        reply: Reply,
-        operation: Option<Operation>,
-        is_stop: bool,
-    ) {
-        self.wait_for_commit(answer, reply, operation, is_stop);
     }
 
     /// Wakes are answered when the process is looked after and nothing is left to commit.

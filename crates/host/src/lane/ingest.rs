@@ -1,15 +1,16 @@
 //! Reading what the agent said: records by position, each translated, each decided, all of a batch committed with the
 //! position behind them.
 
+use super::Lane;
 use super::batch::Then;
-use super::{Lane, lifecycle};
 use crate::fault::FaultPoint;
+use crate::keeping::{Planted, Settled};
 use crate::link::LinkEvent;
 use crate::processes;
 use mainstay_agents::{Incoming, Record, Translated};
 use mainstay_core::agent::NoticeLevel;
 use mainstay_core::content::{Failure, FailureCode};
-use mainstay_core::process::{CloseOrder, ProcessFact};
+use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Input, Phase};
 use mainstay_core::{AgentEvent, ProcessToken};
 use mainstay_keeper::wire::{RejectedWhy, Status, ToKeeper};
@@ -64,6 +65,7 @@ impl Lane {
         self.idle_since = None;
         self.pending.has_records = true;
         self.pending.touched = true;
+        self.pending.read_from = self.process.as_ref().map(|process| (process.key, from));
         if self.refused.as_ref().is_some_and(|(at, times, _)| *at == from && *times >= REFUSALS) {
             self.set_aside(&batch);
         } else {
@@ -231,10 +233,16 @@ impl Lane {
     fn on_status(&mut self, status: &Status) {
         let Some(process) = &mut self.process else { return };
         let first = !std::mem::replace(&mut process.greeted, true);
+        if first && self.shared.has_planted(Planted::NumbersForgotten) {
+            let behind = process
+                .unrecorded
+                .front()
+                .map_or(0, |input| status.recorded + 1 - input.n.min(status.recorded + 1));
+            process.unrecorded.iter_mut().for_each(|input| input.n += behind);
+        }
         process.recorded_up_to(status.recorded);
         process.stalled = false;
         process.unclear = 0;
-        process.ending |= status.ending;
         if first {
             process.sent = 0;
         }
@@ -244,9 +252,12 @@ impl Lane {
         let token = process.token.clone();
         let adopting = std::mem::take(&mut process.adopting);
         if let Some(link) = &process.link {
-            if let Some(order) = process.close.take() {
-                let _sent = link.send_urgent(ToKeeper::Close { order: processes::order(order) });
-            }
+            // An order may have been lost between the queue and the keeper, with the line or with a former host.
+            let order = process.close.take().or(self.bound.machine.stopping).filter(|_| !status.ending);
+            let told = order
+                .is_some_and(|order| link.send_urgent(ToKeeper::Close { order: processes::order(order) }));
+            process.close = order.filter(|_| !told);
+            process.ending = status.ending || order.is_some();
             let unconnected =
                 status.connection.is_none() && !status.connecting && !status.exited && !status.ending;
             if process.reconnects && unconnected && process.connection > 0 {
@@ -259,29 +270,37 @@ impl Lane {
             self.shared.config.fault.pass(FaultPoint::SpawnedNotRecorded);
             let agent = status.agent.as_ref().map(processes::identity);
             self.decide_own(Input::Process(ProcessFact::Started { process: token, agent }));
-        } else if adopting && self.bound.machine.process.as_ref() == Some(&token) {
+        } else if (adopting || self.bound.machine.unverifiable.is_some())
+            && self.bound.machine.process.as_ref() == Some(&token)
+        {
             self.decide_own(Input::Process(ProcessFact::Adopted { process: token }));
         }
         self.pending.touched = true;
     }
 
-    pub(super) fn on_settled(&mut self, settled: lifecycle::Settled) {
+    pub(super) fn on_settled(&mut self, settled: Settled) {
         self.settling = None;
         self.now = self.shared.now();
         let Some(process) = &mut self.process else { return };
+        let settled = match settled {
+            Settled::Unverifiable(_) if self.shared.has_planted(Planted::DeathByGuess) => {
+                Settled::Gone(ProcessExit::of(ExitCause::KeeperLost))
+            }
+            settled => settled,
+        };
         match settled {
-            lifecycle::Settled::Alive => self.relink(),
-            lifecycle::Settled::NotYet => {
+            Settled::Alive => self.relink(),
+            Settled::NotYet => {
                 self.relink_at = Some(tokio::time::Instant::now() + super::RELINK_PAUSE);
             }
-            lifecycle::Settled::Gone(exit) => {
+            Settled::Gone(exit) => {
                 process.final_exit = Some(exit);
                 process.bell = true;
                 process.link = None;
                 if self.bound.machine.phase == Phase::Reserved && self.retry_at.is_none() {
                     // It may have run though its start was never recorded: what it said is read before it is settled.
                     if let Some(exit) = process.final_exit.clone()
-                        && exit.cause != mainstay_core::process::ExitCause::ReservationUnused
+                        && exit.cause != ExitCause::ReservationUnused
                     {
                         let fact = ProcessFact::Started { process: process.token.clone(), agent: None };
                         self.decide_own(Input::Process(fact));
@@ -290,11 +309,11 @@ impl Lane {
                     }
                 }
             }
-            lifecycle::Settled::Unverifiable(_) if process.unclear < super::UNCLEAR_LOOKS => {
+            Settled::Unverifiable(_) if process.unclear < super::UNCLEAR_LOOKS => {
                 process.unclear += 1;
                 self.relink_at = Some(tokio::time::Instant::now() + super::RELINK_PAUSE);
             }
-            lifecycle::Settled::Unverifiable(why) => {
+            Settled::Unverifiable(why) => {
                 self.relink_at = Some(tokio::time::Instant::now() + super::UNVERIFIABLE_PAUSE);
                 let token = process.token.clone();
                 self.decide_own(Input::Process(ProcessFact::Unverifiable { process: token, why }));

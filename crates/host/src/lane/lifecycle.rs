@@ -1,14 +1,12 @@
 //! A lane's beginning and end, and its process's: created, loaded, started, looked after, settled.
 
 use super::batch::{Batch, Then};
-use super::{
-    Answer, Bound, FromLost, Lane, Process, RELINK_PAUSE, STORE_PAUSE, Shared, Spawning, stored_row,
-};
+use super::{Answer, Bound, FromLost, Lane, Process, STORE_PAUSE, Shared, Spawning, stored_row};
 use crate::catalog;
 use crate::error::HostError;
 use crate::host::{NewSessionRequest, Operation};
 use crate::journal::OpenRows;
-use crate::link::Link;
+use crate::keeping::{Planted, Settled};
 use crate::load;
 use crate::processes::{self, Launch};
 use mainstay_agents::ThreadContext;
@@ -17,9 +15,8 @@ use mainstay_core::digest::sha256_hex;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Input, Moment, Out, Phase, Reply};
 use mainstay_core::{Command, Cursor, LaunchSnapshot, ProcessToken, Session, SessionId};
-use mainstay_keeper::launch::READY_PATIENCE;
 use mainstay_keeper::wire::ToKeeper;
-use mainstay_keeper::{AgentTrace, KeeperFolder, Probe, ReservedFolder, SpoolReader, probe};
+use mainstay_keeper::{KeeperFolder, ReservedFolder, SpoolReader};
 use mainstay_store::{
     IdRegistration, NewSession, ProcessKey, ProcessRow, ProcessUpdate, SessionKey, SessionRow, SessionUpdate,
     WriteOp,
@@ -73,7 +70,7 @@ impl Created {
         let mut reply = Reply::Done;
         if let Some((submission, content)) = request.prompt {
             let adapter = mainstay_agents::adapter(kind);
-            let fresh = Shared::fresh_token();
+            let fresh = shared.clock.fresh_token();
             let moment = Moment { now, capabilities: adapter.capabilities(), fresh: &fresh };
             let delivery = mainstay_core::Delivery::Auto;
             let fingerprint = crate::host::message_fingerprint(&content, delivery);
@@ -132,19 +129,6 @@ impl FromLost for SpawnOutcome {
     }
 }
 
-/// What looking after a process showed.
-#[derive(Debug)]
-pub(super) enum Settled {
-    /// It lives.
-    Alive,
-    /// A keeper is being born, or it could not be told just now.
-    NotYet,
-    /// It is proven gone; what it said before is still to be read.
-    Gone(ProcessExit),
-    /// Nothing is proven.
-    Unverifiable(String),
-}
-
 impl FromLost for Settled {
     fn lost() -> Self {
         Self::NotYet
@@ -187,7 +171,7 @@ impl Lane {
             return;
         };
         let shared = self.shared.clone();
-        let read = tokio::task::spawn_blocking(move || {
+        let read = self.shared.blocking.run(move || {
             let process = shared.store.process(key)?;
             let states = shared.store.adapter_states(key)?;
             let inputs = shared.store.inputs(key, 0)?;
@@ -195,15 +179,26 @@ impl Lane {
         });
         let (process, states, inputs) = match read.await {
             Ok(Ok((Some(process), states, inputs))) => (process, states, inputs),
-            Ok(Ok((None, ..))) => return,
+            Ok(Ok((None, ..))) => {
+                // The session names a process that has no record: nothing can be proven about it.
+                if let Some(process) = self.bound.machine.process.clone() {
+                    self.now = self.shared.now();
+                    let why = "its record is missing".to_owned();
+                    self.decide_own(Input::Process(ProcessFact::Unverifiable { process, why }));
+                }
+                return;
+            }
             Ok(Err(error)) => {
                 tracing::error!(session = %self.bound.machine.id, %error, "the process's record cannot be read");
                 self.retry_at = Some(Instant::now() + STORE_PAUSE);
                 return;
             }
-            Err(_) => return,
+            Err(_) => {
+                self.retry_at = Some(Instant::now() + STORE_PAUSE);
+                return;
+            }
         };
-        let folder = self.shared.keepers.folder(&process.token);
+        let folder = self.shared.keeping.folder(&process.token);
         let mut kept = self.process.take().filter(|kept| kept.token.as_str() == process.token);
         let launch = self.doubtful_launch.take_if(|reserved| reserved.folder().token == process.token);
         let mut taken = self.bare_process(ProcessToken(process.token.clone()), folder, process.key);
@@ -211,7 +206,9 @@ impl Lane {
         taken.committed = process.position;
         taken.connection = process.connection;
         taken.last_input = process.last_input;
-        taken.unrecorded = inputs.rows.into();
+        if !self.shared.has_planted(Planted::OutboxForgotten) {
+            taken.unrecorded = inputs.rows.into();
+        }
         let mut whole = true;
         for state in &states.rows {
             whole &= state.version == taken.adapter.state_version()
@@ -234,11 +231,10 @@ impl Lane {
             Some(mut kept) if kept.link.is_some() => {
                 // The keeper answers a second hello with where it stands.
                 taken.link = kept.link.take();
-                if let Some(link) = &taken.link {
-                    let host_id = self.shared.config.host_id.0.clone();
-                    let process_fence = self.bound.machine.fence.0;
-                    let version = mainstay_keeper::spec::PROTOCOL_VERSION;
-                    let _sent = link.send_urgent(ToKeeper::Hello { version, host_id, process_fence });
+                let greeted = taken.link.as_ref().is_some_and(|link| link.send_urgent(self.hello()));
+                if !greeted {
+                    taken.link = None;
+                    self.relink_at = Some(Instant::now() + super::RELINK_PAUSE);
                 }
                 self.process = Some(taken);
             }
@@ -263,7 +259,7 @@ impl Lane {
     pub(super) async fn reload(&mut self) {
         self.retry_at = None;
         let (shared, key) = (self.shared.clone(), self.bound.key);
-        let loading = tokio::task::spawn_blocking(move || Self::load_bound(&shared, key)).await;
+        let loading = self.shared.blocking.run(move || Self::load_bound(&shared, key)).await;
         match loading.unwrap_or(Err(HostError::ShuttingDown)) {
             Ok((bound, row)) => {
                 self.bound = bound;
@@ -273,32 +269,50 @@ impl Lane {
                     *woken = false;
                 }
                 self.begin(row).await;
+                if self.retry_at.is_some() {
+                    return;
+                }
                 if let Some(reserved) = self.doubtful_launch.take() {
                     // Its reservation did not commit: nothing was started.
                     let folder = reserved.folder().clone();
                     drop(reserved);
-                    super::batch::remove_folder(folder);
+                    self.shared.remove_folder(folder);
                 }
-                self.journal_unrecorded_stop();
+                self.journal_unrecorded_stops();
             }
             // Its creation did not commit: there is no such session.
             Err(HostError::SessionUnknown(_)) => self.leaving = true,
             Err(error) => {
                 tracing::error!(session = %self.bound.machine.id, %error, "the session cannot be loaded again yet");
+                for (_, done) in self.wake.drain(..) {
+                    // What cannot be loaded cannot be looked after; the others must not wait for it.
+                    let _told = done.send(());
+                }
                 self.broken = Some(error);
                 self.retry_at = Some(Instant::now() + STORE_PAUSE);
             }
         }
     }
 
-    /// Decides a stop again that left unrecorded. What it tells the agent again is aimed at ids and changes nothing.
-    fn journal_unrecorded_stop(&mut self) {
-        let machine = &self.bound.machine;
-        let runs = !machine.turns.is_empty() || machine.input_untaken();
-        if std::mem::take(&mut self.unrecorded_stop) && runs {
-            self.now = self.shared.now();
-            self.decide_own(Input::Command(Command::Interrupt));
-            self.pending.stop = true;
+    /// Decides stops again that left unrecorded. What they tell the agent again is aimed at ids and changes nothing.
+    fn journal_unrecorded_stops(&mut self) {
+        for stop in std::mem::take(&mut self.unrecorded_stops) {
+            let machine = &self.bound.machine;
+            let runs = !machine.turns.is_empty() || machine.input_untaken();
+            if runs || matches!(stop, Command::Stop { .. }) {
+                self.now = self.shared.now();
+                self.decide_own(Input::Command(stop));
+                self.pending.stop = true;
+            }
+        }
+    }
+
+    /// Ends the process by the machine's own decision, so that messages wait for the next one from now on.
+    pub(super) fn close_in_order(&mut self, order: CloseOrder) {
+        self.now = self.shared.now();
+        if self.decide(Input::Command(Command::Stop { order })).is_err() {
+            // A deleted session takes no commands; its process ends all the same.
+            self.order_close(order);
         }
     }
 
@@ -371,17 +385,13 @@ impl Lane {
             let (running, starting) = (shared.processes.clone(), shared.starting.clone());
             let permits = async { (running.acquire_owned().await, starting.acquire_owned().await) };
             let (running, _starting) = tokio::select! {
-                permits = permits => permits,
+                // An order that came before anything was started wins.
+                biased;
                 Ok(order) = called_off => return SpawnOutcome::CalledOff(order),
+                permits = permits => permits,
             };
-            let (program, args) = (shared.config.keeper_program.clone(), shared.config.keeper_args.clone());
-            let started = tokio::task::spawn_blocking(move || {
-                let args: Vec<&str> = args.iter().map(String::as_str).collect();
-                let mut newborn = mainstay_keeper::start(reserved, &spec, &program, &args)?;
-                let ready = newborn.wait_ready(READY_PATIENCE);
-                let _folder = newborn.reap_in_background();
-                ready.map_err(mainstay_keeper::BirthError::After)
-            });
+            let keeping = shared.keeping.clone();
+            let started = shared.blocking.run(move || keeping.start(reserved, &spec));
             match started.await {
                 Ok(Ok(())) => SpawnOutcome::Started(running.ok()),
                 Ok(Err(error @ mainstay_keeper::BirthError::Before(_))) => {
@@ -439,11 +449,20 @@ impl Lane {
         }
     }
 
+    fn hello(&self) -> ToKeeper {
+        ToKeeper::Hello {
+            version: mainstay_keeper::spec::PROTOCOL_VERSION,
+            host_id: self.shared.config.host_id.0.clone(),
+            process_fence: self.bound.machine.fence.0,
+        }
+    }
+
     /// Opens the line to the keeper.
     pub(super) fn relink(&mut self) {
         self.relink_at = None;
+        let hello = self.hello();
         let Some(process) = &mut self.process else { return };
-        match Link::open(&process.folder, self.shared.config.host_id.as_str(), self.bound.machine.fence.0) {
+        match self.shared.keeping.open_link(&process.folder, hello) {
             Ok(link) => {
                 process.link = Some(link);
                 process.greeted = false;
@@ -462,7 +481,8 @@ impl Lane {
             return;
         }
         let folder = process.folder.clone();
-        self.settling = Some(tokio::task::spawn_blocking(move || look(&folder)));
+        let keeping = self.shared.keeping.clone();
+        self.settling = Some(self.shared.blocking.run(move || keeping.look(&folder)));
     }
 
     /// Ends the process on an order, at once or as soon as it can be told.
@@ -521,23 +541,37 @@ impl Lane {
         let mut freed = SessionUpdate::new(self.bound.key, self.now);
         freed.process = Some(None);
         self.pending.frames.retain(|frame| frame.process != process.key);
-        self.pending.ops.extend([WriteOp::UpdateProcess(ended), WriteOp::UpdateSession(freed)]);
+        self.pending.ops.extend([
+            WriteOp::UpdateProcess(ended),
+            WriteOp::DropAdapterState { process: process.key, scope: None },
+            WriteOp::TrimInputs { process: process.key, up_to: process.last_input },
+            WriteOp::UpdateSession(freed),
+        ]);
         self.pending.touched = true;
         self.settling = None;
         self.relink_at = None;
     }
 
     pub(super) fn begin_shutdown(&mut self, order: Option<CloseOrder>, done: oneshot::Sender<()>) {
+        let resumable = self.bound.machine.agent.as_ref().is_none_or(|agent| agent.resumable != Some(false));
         let order = match order {
-            // Only idle agents are closed; busy ones work on.
-            Some(CloseOrder::Idle) if self.bound.machine.nothing_owed() => Some(CloseOrder::Host),
+            // Only idle agents are closed, and only those that can take their conversation up again.
+            Some(CloseOrder::Idle) if self.bound.machine.nothing_owed() && resumable => {
+                Some(CloseOrder::Host)
+            }
             Some(CloseOrder::Idle) | None => None,
             Some(order) => Some(order),
         };
-        if let Some(order) = order {
-            self.order_close(order);
-        }
         self.shutdown = Some((order, done));
+        match order {
+            Some(order) => self.close_in_order(order),
+            None => {
+                // What is not started yet is for the next host to start.
+                if let Some(cancel) = self.spawning.as_mut().and_then(|spawning| spawning.cancel.take()) {
+                    let _called_off = cancel.send(CloseOrder::Host);
+                }
+            }
+        }
     }
 }
 
@@ -551,55 +585,8 @@ fn context(session: &Session) -> ThreadContext {
     }
 }
 
-/// Looks after a keeper whose line is closed. Blocking. Death is only ever proven.
-fn look(folder: &KeeperFolder) -> Settled {
-    match probe(folder) {
-        Probe::Alive { .. } => {
-            // Its lock is held: it lives, or it is just leaving and its exit record follows.
-            std::thread::sleep(RELINK_PAUSE / 8);
-            match probe(folder) {
-                Probe::Alive { .. } => Settled::Alive,
-                other => settle(folder, other),
-            }
-        }
-        other => settle(folder, other),
-    }
-}
-
-fn settle(folder: &KeeperFolder, seen: Probe) -> Settled {
-    let without_record = |cause| processes::exit_without_record(cause, folder.inbox_state().ok().flatten());
-    match seen {
-        Probe::Alive { .. } | Probe::BeingBorn => Settled::NotYet,
-        Probe::Ended { exit } => Settled::Gone(processes::exit(&exit)),
-        Probe::Unused => Settled::Gone(ProcessExit::of(ExitCause::ReservationUnused)),
-        Probe::KeeperGone { agent: AgentTrace::Indeterminate { why } } | Probe::Indeterminate { why } => {
-            Settled::Unverifiable(why)
-        }
-        Probe::KeeperGone { agent } => {
-            let swept = match mainstay_keeper::sweep(folder, &[]) {
-                Ok(swept) => swept,
-                Err(error) => return Settled::Unverifiable(chain(&error)),
-            };
-            let mut exit = match agent {
-                AgentTrace::NeverRan => ProcessExit::of(ExitCause::ReservationUnused),
-                _ => without_record(ExitCause::KeeperLost),
-            };
-            let unproven = !swept.unproven.is_empty();
-            exit.strays =
-                swept.killed.iter().chain(&swept.gone).chain(&swept.unproven).map(processes::stray).collect();
-            // The agent itself must be gone; what else could not be proven gone is listed, not assumed.
-            match probe(folder) {
-                Probe::KeeperGone { agent: AgentTrace::Running(_) } if unproven => {
-                    Settled::Unverifiable("the agent's process could not be ended".to_owned())
-                }
-                _ => Settled::Gone(exit),
-            }
-        }
-    }
-}
-
 /// An error with its sources, once.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

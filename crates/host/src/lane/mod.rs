@@ -14,16 +14,18 @@ use crate::error::HostError;
 use crate::host::{Answered, Operation};
 use crate::hub::{Hub, Hubs};
 use crate::journal::OpenRows;
+use crate::keeping::{Blocking, Clock, Keeping, Planted, Settled};
 use crate::link::{Link, LinkEvent};
 use crate::registry::{Registry, Seat};
 use batch::{Batch, InFlight};
 pub(crate) use lifecycle::Created;
-use lifecycle::{Settled, SpawnOutcome};
+use lifecycle::SpawnOutcome;
+pub(crate) use lifecycle::chain;
 use mainstay_agents::{Adapter, AgentKind};
 use mainstay_core::process::{CloseOrder, ProcessExit};
 use mainstay_core::session::Out;
 use mainstay_core::{Capabilities, Command, ProcessToken, Session};
-use mainstay_keeper::{KeeperFolder, KeepersDir, ReservedFolder, SpoolReader};
+use mainstay_keeper::{KeeperFolder, ReservedFolder, SpoolReader};
 use mainstay_store::{NewInput, ProcessKey, SessionKey, SessionRow, Store};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +37,7 @@ use tokio::time::Instant;
 /// A lane without a process ends after this long without a message: a session at rest costs no task.
 const LANE_IDLE: Duration = Duration::from_millis(50);
 /// How long to wait before trying to reach a keeper again whose socket does not answer though its lock is held.
-const RELINK_PAUSE: Duration = Duration::from_millis(200);
+pub(crate) const RELINK_PAUSE: Duration = Duration::from_millis(200);
 /// Looks that prove nothing are repeated this often before the process is called unverifiable: a keeper that is just
 /// leaving, or a machine short of descriptors, is clear a moment later. Nothing is ever settled by this count.
 const UNCLEAR_LOOKS: u32 = 15;
@@ -49,7 +51,10 @@ const STORE_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Shared {
     pub(crate) config: HostConfig,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) keepers: KeepersDir,
+    pub(crate) keeping: Arc<dyn Keeping>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) blocking: Blocking,
+    pub(crate) planted: Option<Planted>,
     pub(crate) registry: Registry,
     pub(crate) hubs: Arc<Hubs>,
     pub(crate) processes: Arc<Semaphore>,
@@ -57,15 +62,25 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Unix time in milliseconds: the one place where the host reads the clock for what it records.
+    /// Unix time in milliseconds.
     pub(crate) fn now(&self) -> i64 {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+        self.clock.now()
     }
 
-    /// A token never used before.
-    pub(crate) fn fresh_token() -> ProcessToken {
-        ProcessToken(format!("p-{}", uuid::Uuid::now_v7().simple()))
+    /// Deletes a settled keeper's folder; the keeper may take a moment to let its lock go.
+    pub(crate) fn remove_folder(&self, folder: KeeperFolder) {
+        let keeping = self.keeping.clone();
+        self.blocking.run(move || {
+            if let Err(error) = keeping.remove(&folder) {
+                // The next host finds it settled and removes it.
+                tracing::debug!(token = folder.token, %error, "a keeper's folder stays for now");
+            }
+        });
+    }
+
+    /// Whether this fault was planted, for the test that must find it.
+    pub(crate) fn has_planted(&self, fault: Planted) -> bool {
+        self.planted == Some(fault)
     }
 }
 
@@ -199,8 +214,8 @@ pub(crate) struct Lane {
     /// Whether the machine was woken, and whom to tell when that is done.
     wake: Vec<(bool, oneshot::Sender<()>)>,
     leaving: bool,
-    /// A stop left though the store refused to record it: it is journaled as soon as the store takes writes again.
-    unrecorded_stop: bool,
+    /// Stops that left though the store refused to record them: they are journaled as soon as it takes writes again.
+    unrecorded_stops: Vec<Command>,
     /// The position whose records the store refused, and how often in a row.
     refused: Option<(u64, u32, String)>,
     /// Why the session cannot be loaded again just now: commands are answered with it.
@@ -235,7 +250,8 @@ impl Lane {
         let key = seat.key;
         let loading = {
             let shared = shared.clone();
-            tokio::task::spawn_blocking(move || Self::load_bound(&shared, key)).await
+            let blocking = shared.blocking;
+            blocking.run(move || Self::load_bound(&shared, key)).await
         };
         let loaded = loading.unwrap_or_else(|_| Err(HostError::ShuttingDown));
         match loaded {
@@ -263,7 +279,7 @@ impl Lane {
                 let mut lane = new(seat);
                 lane.pending = batch;
                 lane.absorb();
-                lane.wait_for_commit(answer, reply, operation, false);
+                lane.wait_for_commit(answer, reply, operation, None);
                 lane.work().await;
                 lane.retire();
             }
@@ -280,7 +296,7 @@ impl Lane {
     fn new(shared: Arc<Shared>, bound: Bound) -> Result<impl FnOnce(Seat) -> Self, HostError> {
         let kind = crate::catalog::configured(&shared.config, &bound.machine.launch.agent)?.kind;
         let capabilities = mainstay_agents::adapter(kind).capabilities().clone();
-        let now = shared.now();
+        let (now, fresh) = (shared.now(), shared.clock.fresh_token());
         Ok(move |seat| Self {
             shared,
             seat: Some(seat),
@@ -288,7 +304,7 @@ impl Lane {
             now,
             kind,
             capabilities,
-            fresh: Shared::fresh_token(),
+            fresh,
             process: None,
             spawning: None,
             settling: None,
@@ -300,7 +316,7 @@ impl Lane {
             shutdown: None,
             wake: Vec::new(),
             leaving: false,
-            unrecorded_stop: false,
+            unrecorded_stops: Vec::new(),
             refused: None,
             broken: None,
             doubtful_launch: None,
@@ -416,6 +432,10 @@ impl Lane {
         if let Some((order, _)) = &self.shutdown {
             let beyond_us = self.broken.is_some() || self.bound.machine.unverifiable.is_some();
             let over = self.process.is_none() || order.is_none() || beyond_us;
+            if order.is_none() && self.retry_at.is_some() && self.in_flight.is_none() {
+                // What would be gathered would be dropped by the reload anyway; the next host reads it again.
+                return true;
+            }
             if over && (!busy || (beyond_us && self.in_flight.is_none())) {
                 return true;
             }
@@ -436,7 +456,7 @@ impl Lane {
             let resumable =
                 self.bound.machine.agent.as_ref().is_none_or(|agent| agent.resumable != Some(false));
             if resumable {
-                self.order_close(CloseOrder::Idle);
+                self.close_in_order(CloseOrder::Idle);
             }
             return;
         }

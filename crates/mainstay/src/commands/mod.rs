@@ -9,6 +9,7 @@ pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod ls;
 pub(crate) mod ps;
+pub(crate) mod queue;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod serve;

@@ -28,7 +28,7 @@ pub(crate) async fn run(
     let cwd = folder(&args, environment)?;
     check_roots(settings, &cwd)?;
     let approvals = approvals(&args.approvals, environment, json);
-    let client = background::ensure_host(settings).await?;
+    let client = background::ensure_host(settings, environment.current_folder().as_deref()).await?;
     let agent = match args.agent {
         Some(agent) => agent,
         None => default_agent(&client).await?,

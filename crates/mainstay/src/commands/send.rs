@@ -18,6 +18,9 @@ pub(crate) async fn send(
 ) -> Result<Exit, Failure> {
     let client = client(settings);
     let mut body = json!({ "content": args.text, "delivery": args.delivery });
+    if let Some(fallback) = &args.fallback {
+        body["fallback"] = fallback.as_str().into();
+    }
     if let Some(id) = &args.id {
         body["id"] = id.as_str().into();
     }

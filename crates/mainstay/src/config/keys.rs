@@ -106,7 +106,7 @@ pub(crate) const KEYS: &[Key] = &[
         Kind::Folders,
         None,
         InProject::Within,
-        "Folders that sessions may use. Default: the user's home.",
+        "Folders that sessions may use. Default: the user's home, and the folder that the host is started in.",
     ),
     key(
         "rest_after",

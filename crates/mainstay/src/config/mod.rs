@@ -70,6 +70,16 @@ pub(crate) struct Settings {
     pub(crate) layers: Layers,
 }
 
+/// The user's home, and the folder that the host is started in: whoever starts it there means it. Never the whole
+/// machine, which is where a service manager starts things.
+fn default_roots(environment: &Environment) -> Vec<PathBuf> {
+    let home = environment.get("HOME").map(PathBuf::from);
+    let here = environment.current_folder().filter(|folder| folder.parent().is_some());
+    let mut roots: Vec<PathBuf> = home.into_iter().collect();
+    roots.extend(here.filter(|here| !roots.iter().any(|root| here.starts_with(root))));
+    roots
+}
+
 /// Reads all layers. `flags` are (key, value) from the command line.
 pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Result<Settings, ConfigError> {
     let home = environment.state_folder().ok_or(ConfigError::NoHome)?;
@@ -77,7 +87,7 @@ pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Resul
     let reader = Reader { layers: &layers };
     let roots = match layers.get("roots") {
         Some(_) => reader.folders("roots")?,
-        None => environment.get("HOME").map(PathBuf::from).into_iter().collect(),
+        None => default_roots(environment),
     };
     Ok(Settings {
         listen: reader.parsed("listen", |text| {
@@ -248,6 +258,11 @@ mod tests {
         assert_eq!(settings.rest_after, Duration::from_secs(60));
         assert_eq!(settings.max_processes, 9);
         assert_eq!(settings.roots, [PathBuf::from("/u")]);
+        let elsewhere = environment(home.path(), &[]).in_folder(std::path::Path::new("/src/project"));
+        let roots = load(&elsewhere, &[]).expect("loads").roots;
+        assert_eq!(roots, [PathBuf::from("/u"), PathBuf::from("/src/project")]);
+        let everywhere = environment(home.path(), &[]).in_folder(std::path::Path::new("/"));
+        assert_eq!(load(&everywhere, &[]).expect("loads").roots, [PathBuf::from("/u")]);
         let source =
             |key: &str| settings.layers.get(key).map(|value| value.source.to_string()).expect("a value");
         assert!(source("rest_after").ends_with("config.toml"), "{}", source("rest_after"));

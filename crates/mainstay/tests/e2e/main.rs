@@ -4,11 +4,23 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "these are tests, and so are their helpers")]
 
 mod bad_input;
+mod cli;
 mod codex_turns;
+mod command_line;
 mod fault_points;
+mod feed;
 mod first_run;
 mod host_death;
+mod host_keys;
+mod keepers;
+mod limits;
+mod many;
 mod once;
 mod origin;
+mod pages;
 mod process_death;
+mod queue;
+mod reattach;
+mod rest;
+mod secrets;
 mod support;

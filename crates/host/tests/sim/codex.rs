@@ -1,0 +1,368 @@
+//! An agent that speaks Codex's app-server protocol, as it was measured: threads outlive connections, an acknowledged
+//! input may be lost, the history tells what was taken, and approvals come again on a new connection.
+
+use crate::agent::{Truth, Turn};
+use crate::chance::Chance;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Debug, Clone, PartialEq)]
+enum Act {
+    Start,
+    /// Takes the oldest waiting input.
+    Take,
+    Say,
+    Ask,
+    Hang,
+    Die,
+    Complete,
+}
+
+#[derive(Debug)]
+struct Running {
+    id: String,
+    started: bool,
+    /// Accepted, not taken: client id and text.
+    waiting: VecDeque<(String, String)>,
+    acts: VecDeque<Act>,
+    asked: Option<Approval>,
+}
+
+#[derive(Debug)]
+struct Approval {
+    item: String,
+    /// The id under which it was asked last, on this connection.
+    id: Option<u64>,
+    /// Connection and id under which it was asked first.
+    key: Option<String>,
+}
+
+/// One process with one thread at a time.
+#[derive(Debug)]
+pub(crate) struct Codex {
+    token: String,
+    pub(crate) alive: bool,
+    connection: Option<u32>,
+    thread: Option<String>,
+    subscribed: bool,
+    running: Option<Running>,
+    lines: VecDeque<Value>,
+    ids: u64,
+    /// Answered request ids of the present connection, by number.
+    answered: BTreeMap<u64, String>,
+}
+
+const REFUSED: i64 = -32600;
+
+impl Codex {
+    pub(crate) fn new(token: &str) -> Self {
+        Self {
+            token: token.to_owned(),
+            alive: true,
+            connection: None,
+            thread: None,
+            subscribed: false,
+            running: None,
+            lines: VecDeque::new(),
+            ids: 0,
+            answered: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn works(&self) -> bool {
+        self.running.is_some() || !self.lines.is_empty()
+    }
+
+    pub(crate) fn connect(&mut self, number: u32) {
+        self.connection = Some(number);
+    }
+
+    pub(crate) fn disconnect(&mut self) {
+        self.connection = None;
+        self.subscribed = false;
+        self.lines.clear();
+        if let Some(asked) = self.running.as_mut().and_then(|running| running.asked.as_mut()) {
+            asked.id = None;
+        }
+    }
+
+    /// The process is gone: its turn is cut.
+    pub(crate) fn die(&mut self, truth: &mut Truth) {
+        self.alive = false;
+        self.disconnect();
+        self.end_turn("interrupted", truth);
+    }
+
+    fn answer(&mut self, id: Value, result: Value) {
+        self.lines.push_back(json!({ "id": id, "result": result }));
+    }
+
+    fn refuse(&mut self, id: Value, message: &str) {
+        self.lines.push_back(json!({ "id": id, "error": { "code": REFUSED, "message": message } }));
+    }
+
+    /// Tells those who took the thread up.
+    fn notify(&mut self, method: &str, params: Value) {
+        if self.subscribed {
+            self.lines.push_back(json!({ "method": method, "params": params }));
+        }
+    }
+
+    fn notify_status(&mut self, status: &str) {
+        let params = json!({ "threadId": self.thread, "status": { "type": status } });
+        if self.connection.is_some() {
+            self.lines.push_back(json!({ "method": "thread/status/changed", "params": params }));
+        }
+    }
+
+    pub(crate) fn hear(&mut self, payload: &[u8], truth: &mut Truth, chance: &mut Chance) {
+        let Ok(message) = serde_json::from_slice::<Value>(payload) else {
+            truth.violations.push("the agent received what is no JSON".to_owned());
+            return;
+        };
+        let params = message.get("params").cloned().unwrap_or_default();
+        let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let thread = text("threadId");
+        match (message.get("method").and_then(Value::as_str), message.get("id").cloned()) {
+            (Some("initialize"), Some(id)) => {
+                self.answer(id, json!({ "userAgent": "codex/0.171.0 (sim)" }));
+            }
+            (Some("initialized"), None) => {}
+            (Some("thread/start"), Some(id)) => {
+                let made = truth.new_thread();
+                self.thread = Some(made.clone());
+                self.subscribed = true;
+                self.answer(id, json!({ "thread": { "id": made } }));
+            }
+            (Some("thread/resume"), Some(id)) => {
+                if !truth.histories.contains_key(&thread) {
+                    return self.refuse(id, &format!("no rollout found for thread id {thread}"));
+                }
+                self.thread = Some(thread.clone());
+                self.subscribed = true;
+                self.answer(id, json!({ "thread": { "id": thread } }));
+                self.ask_again();
+            }
+            (Some("thread/read"), Some(id)) => {
+                let status = match (&self.running, self.thread.as_ref() == Some(&thread)) {
+                    (_, false) => "notLoaded",
+                    (Some(_), true) => "active",
+                    (None, true) => "idle",
+                };
+                self.answer(id, json!({ "thread": { "id": thread, "status": { "type": status } } }));
+            }
+            (Some("thread/turns/list"), Some(id)) => self.list(id, &thread, &params, truth),
+            (Some("turn/start"), Some(id)) => {
+                if self.thread.as_ref() != Some(&thread) {
+                    return self.refuse(id, "thread not found");
+                }
+                let input = (text("clientUserMessageId"), first_text(&params));
+                if let Some(running) = &mut self.running {
+                    running.waiting.push_back(input);
+                    running.acts.push_front(Act::Take);
+                    let turn = running.id.clone();
+                    return self.answer(id, json!({ "turn": { "id": turn, "status": "inProgress" } }));
+                }
+                let turn = truth.new_turn();
+                self.running = Some(Running {
+                    id: turn.clone(),
+                    started: false,
+                    waiting: VecDeque::from([input]),
+                    acts: script(chance),
+                    asked: None,
+                });
+                self.answer(id, json!({ "turn": { "id": turn, "status": "inProgress" } }));
+            }
+            (Some("turn/steer"), Some(id)) => {
+                let expected = text("expectedTurnId");
+                let input = (text("clientUserMessageId"), first_text(&params));
+                match &mut self.running {
+                    Some(running) if running.started && running.id == expected => {
+                        running.waiting.push_back(input);
+                        if chance.hits(3, 4) {
+                            running.acts.push_front(Act::Take);
+                        }
+                        self.answer(id, json!({ "turnId": expected }));
+                    }
+                    Some(running) if running.started => {
+                        let found = running.id.clone();
+                        let why = format!("expected active turn id `{expected}` but found `{found}`");
+                        self.refuse(id, &why);
+                    }
+                    _ => self.refuse(id, "no active turn to steer"),
+                }
+            }
+            (Some("turn/interrupt"), Some(id)) => {
+                let wanted = text("turnId");
+                match &self.running {
+                    Some(running) if running.started && running.id == wanted => {
+                        self.answer(id, json!({}));
+                        self.end_turn("interrupted", truth);
+                    }
+                    _ => self.refuse(id, "no active turn to interrupt"),
+                }
+            }
+            (None, Some(id)) => self.decided(&id, &message, truth),
+            (method, id) => truth.violations.push(format!("the agent received {method:?} with id {id:?}")),
+        }
+    }
+
+    fn list(&mut self, id: Value, thread: &str, params: &Value, truth: &Truth) {
+        let Some(turns) = truth.histories.get(thread).filter(|turns| !turns.is_empty()) else {
+            let why = format!("thread {thread} is not materialized yet; send a message first");
+            return self.refuse(id, &why);
+        };
+        let limit = params.get("limit").and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
+        let from = params.get("cursor").and_then(Value::as_u64).and_then(|at| usize::try_from(at).ok());
+        let (limit, from) = (limit.unwrap_or(10), from.unwrap_or(0));
+        let data: Vec<Value> = turns.iter().rev().skip(from).take(limit).map(Turn::json).collect();
+        let next = from + data.len();
+        let cursor = (next < turns.len()).then_some(next);
+        self.answer(id, json!({ "data": data, "nextCursor": cursor }));
+    }
+
+    /// Open approvals come again to whoever takes the thread up.
+    fn ask_again(&mut self) {
+        let (Some(connection), Some(thread)) = (self.connection, self.thread.clone()) else { return };
+        let Some(running) = &mut self.running else { return };
+        let Some(asked) = running.asked.as_mut().filter(|asked| asked.id.is_none()) else { return };
+        let id = self.ids;
+        self.ids += 1;
+        asked.id = Some(id);
+        asked.key.get_or_insert_with(|| format!("{connection}:{id}"));
+        let params = json!({ "threadId": thread, "turnId": running.id, "itemId": asked.item, "command": "ls" });
+        self.lines.push_back(
+            json!({ "id": id, "method": "item/commandExecution/requestApproval", "params": params }),
+        );
+    }
+
+    fn decided(&mut self, id: &Value, message: &Value, truth: &mut Truth) {
+        let (Some(number), Some(decision)) =
+            (id.as_u64(), message.pointer("/result/decision").and_then(Value::as_str))
+        else {
+            truth.violations.push(format!("an answer without a decision: {message}"));
+            return;
+        };
+        if let Some(before) = self.answered.insert(number, decision.to_owned()) {
+            truth.violations.push(format!("request {number} got {before} and {decision}"));
+        }
+        let Some(running) = &mut self.running else { return };
+        let Some(asked) = running.asked.take_if(|asked| asked.id == Some(number)) else { return };
+        let key = asked.key.unwrap_or_default();
+        truth.chosen.entry((self.token.clone(), key)).or_default().push(decision.to_owned());
+        let params = json!({ "threadId": self.thread, "requestId": number });
+        self.notify("serverRequest/resolved", params);
+        if decision == "cancel" {
+            self.end_turn("interrupted", truth);
+        }
+    }
+
+    fn end_turn(&mut self, status: &str, truth: &mut Truth) {
+        let Some(running) = self.running.take() else { return };
+        if let Some(asked) = &running.asked
+            && let Some(id) = asked.id
+        {
+            let params = json!({ "threadId": self.thread, "requestId": id });
+            self.notify("serverRequest/resolved", params);
+        }
+        let thread = self.thread.clone().unwrap_or_default();
+        if !running.started {
+            // It was never more than an answer.
+            return;
+        }
+        let Some(turn) = truth.turn(&thread, &running.id) else { return };
+        turn.status = status.to_owned();
+        let body = json!({ "id": running.id, "status": status, "items": [], "error": null });
+        self.notify("turn/completed", json!({ "threadId": thread, "turn": body }));
+        self.notify_status("idle");
+    }
+
+    pub(crate) fn step(&mut self, calm: bool, truth: &mut Truth) -> Option<String> {
+        if !self.alive {
+            return None;
+        }
+        if self.lines.is_empty() || self.connection.is_none() {
+            self.act(calm, truth);
+        }
+        self.connection?;
+        self.lines.pop_front().map(|line| line.to_string())
+    }
+
+    fn act(&mut self, calm: bool, truth: &mut Truth) {
+        let thread = self.thread.clone().unwrap_or_default();
+        let Some(running) = &mut self.running else { return };
+        if running.asked.is_some() {
+            return;
+        }
+        let turn = running.id.clone();
+        let Some(act) = running.acts.front().cloned() else { return };
+        if act == Act::Hang && !calm {
+            return;
+        }
+        running.acts.pop_front();
+        let about = |item: &Value| json!({ "threadId": thread, "turnId": turn, "item": item });
+        match act {
+            Act::Hang => {}
+            Act::Die if calm => {}
+            Act::Die => self.die(truth),
+            Act::Start => {
+                running.started = true;
+                truth.histories.entry(thread.clone()).or_default().push(Turn::begun(&turn));
+                self.notify_status("active");
+                let body = json!({ "id": turn, "status": "inProgress" });
+                self.notify("turn/started", json!({ "threadId": thread, "turn": body }));
+            }
+            Act::Take => {
+                let Some((client, text)) = running.waiting.pop_front() else { return };
+                truth.receive(&text);
+                let item = json!({ "type": "userMessage", "id": format!("u-{client}"), "clientId": client,
+                    "content": [{ "type": "text", "text": text }], "completedAtMs": 1 });
+                truth.complete(&thread, &turn, item.clone());
+                self.notify("item/started", about(&item));
+                self.notify("item/completed", about(&item));
+            }
+            Act::Say => {
+                self.ids += 1;
+                let id = format!("a-{}-{}", self.token, self.ids);
+                let text = format!("[{id}]");
+                let begun = json!({ "type": "agentMessage", "id": id, "text": "" });
+                let done = json!({ "type": "agentMessage", "id": id, "text": text, "completedAtMs": 1 });
+                self.notify("item/started", about(&begun));
+                for piece in [&text[..2], &text[2..]] {
+                    let delta = json!({ "threadId": thread, "turnId": turn, "itemId": id, "delta": piece });
+                    self.notify("item/agentMessage/delta", delta);
+                }
+                truth.complete(&thread, &turn, done.clone());
+                truth.said.entry(turn.clone()).or_default().push_str(&text);
+                self.notify("item/completed", about(&done));
+            }
+            Act::Ask => {
+                self.ids += 1;
+                let item = format!("c-{}", self.ids);
+                running.asked = Some(Approval { item, id: None, key: None });
+                if self.subscribed {
+                    self.ask_again();
+                }
+            }
+            Act::Complete => self.end_turn("completed", truth),
+        }
+    }
+}
+
+fn first_text(params: &Value) -> String {
+    params.pointer("/input/0/text").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn script(chance: &mut Chance) -> VecDeque<Act> {
+    let mut acts = VecDeque::from([Act::Start, Act::Take]);
+    for _ in 0..chance.below(5) {
+        acts.push_back(match chance.below(10) {
+            0..=5 => Act::Say,
+            6 | 7 => Act::Ask,
+            8 => Act::Hang,
+            _ => Act::Die,
+        });
+    }
+    acts.push_back(Act::Complete);
+    acts
+}

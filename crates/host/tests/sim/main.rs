@@ -1,0 +1,155 @@
+//! The simulator: the real core, the real lanes and the real ACP adapter in a world of their own, where a seed decides
+//! what happens when. `SIM_SEED=n` replays one seed and prints its trace; `SIM_SEEDS=n` runs that many.
+#![expect(clippy::expect_used, clippy::print_stderr, reason = "helpers of tests, and their report")]
+
+mod acp;
+mod agent;
+mod alarm;
+mod chance;
+mod codex;
+mod disk;
+mod keeper;
+mod oracle;
+mod run;
+mod world;
+
+use keeper::BadKeeper;
+use mainstay_agents::AgentKind;
+use mainstay_host::keeping::Planted;
+use run::{Covered, Failure};
+use std::path::Path;
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+/// How long the run over many seeds takes, where no number is given.
+const BUDGET: Duration = Duration::from_secs(45);
+/// Seeds within which a planted fault must be found.
+const FOUND_WITHIN: u64 = 5_000;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// A folder for the spools: in memory where there is one.
+fn home() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    folder.expect("a temp folder")
+}
+
+fn prepared<T>(work: impl FnOnce(&Path) -> T) -> T {
+    static PANICS: Once = Once::new();
+    PANICS.call_once(alarm::listen_for_panics);
+    let home = home();
+    tracing::subscriber::with_default(alarm::Ear, || work(home.path()))
+}
+
+/// Runs a seed that failed once more and prints how it came about.
+fn report(seed: u64, home: &Path, kind: AgentKind, failure: &Failure) {
+    let again = run::seed(seed, home, kind, None, None, true).err();
+    for line in again.iter().flat_map(|again| &again.trace) {
+        eprintln!("{line}");
+    }
+    eprintln!("seed {seed}: {}\nreplay with SIM_SEED={seed} and the test of {kind:?}", failure.why);
+}
+
+#[test]
+fn sim_many_seeds_acp() {
+    many_seeds(AgentKind::Acp);
+}
+
+#[test]
+fn sim_many_seeds_codex() {
+    many_seeds(AgentKind::Codex);
+}
+
+fn many_seeds(kind: AgentKind) {
+    prepared(|home| {
+        let (first, last) = match number("SIM_SEED") {
+            Some(seed) => (seed, seed + 1),
+            None => (number("SIM_FIRST").unwrap_or(0), u64::MAX),
+        };
+        let most = number("SIM_SEEDS");
+        let begun = Instant::now();
+        let mut all = Covered::default();
+        let mut seeds = 0;
+        for seed in first..last {
+            match most {
+                Some(most) if seeds >= most => break,
+                None if begun.elapsed() > BUDGET => break,
+                _ => {}
+            }
+            match run::seed(seed, home, kind, None, None, false) {
+                Ok(covered) => {
+                    seeds += 1;
+                    all.steps += covered.steps;
+                    all.crashes += covered.crashes;
+                    all.events += covered.events;
+                    all.processes += covered.processes;
+                    all.taken += covered.taken;
+                    all.answers += covered.answers;
+                }
+                Err(failure) => {
+                    report(seed, home, kind, &failure);
+                    panic!("seed {seed}: {}", failure.why);
+                }
+            }
+        }
+        let took = begun.elapsed();
+        let rate = f64::from(u32::try_from(seeds).unwrap_or(0)) / took.as_secs_f64();
+        eprintln!("{kind:?}: {seeds} seeds in {took:?} ({rate:.0} a second): {all:?}");
+    });
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    prepared(|home| {
+        let outcome = |seed, kind| {
+            format!("{:?}", run::seed(seed, home, kind, None, None, false).map_err(|failure| failure.why))
+        };
+        for seed in 0..10 {
+            for kind in [AgentKind::Acp, AgentKind::Codex] {
+                assert_eq!(outcome(seed, kind), outcome(seed, kind), "seed {seed} {kind:?}");
+            }
+        }
+    });
+}
+
+/// Runs seeds until the planted fault is found; says which and why.
+fn is_found(planted: Option<Planted>, bad: Option<BadKeeper>) {
+    prepared(|home| {
+        for seed in 0..FOUND_WITHIN {
+            if let Err(failure) = run::seed(seed, home, AgentKind::Acp, planted, bad, false) {
+                eprintln!("{planted:?} {bad:?}: found by seed {seed}: {}", failure.why);
+                return;
+            }
+        }
+        panic!("{planted:?} {bad:?} was not found within {FOUND_WITHIN} seeds");
+    });
+}
+
+macro_rules! planted {
+    ($($name:ident: $fault:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            is_found(Some($fault), None);
+        }
+    )*};
+}
+
+planted! {
+    a_forgotten_position_is_found: Planted::PositionForgotten;
+    effects_before_the_commit_are_found: Planted::EffectsBeforeCommit;
+    answers_before_the_commit_are_found: Planted::AnswersBeforeCommit;
+    events_before_the_commit_are_found: Planted::EventsBeforeCommit;
+    memory_kept_after_a_failed_commit_is_found: Planted::MemoryKept;
+    an_answer_given_twice_is_found: Planted::AnsweredTwice;
+    a_guessed_death_is_found: Planted::DeathByGuess;
+    forgotten_numbers_are_found: Planted::NumbersForgotten;
+    a_forgotten_outbox_is_found: Planted::OutboxForgotten;
+}
+
+#[test]
+fn a_keeper_that_takes_numbers_again_is_found() {
+    is_found(None, Some(BadKeeper::TakesNumbersAgain));
+}

@@ -1,0 +1,14 @@
+//! Keys of the host's configuration, set beside what [`World::configure`] wrote.
+
+use crate::support::World;
+
+/// Sets `key = value` (as TOML) for hosts that start from now on.
+pub(crate) fn set(world: &World, key: &str, value: &str) {
+    let path = world.home.mainstay_home().join("config.toml");
+    let before = std::fs::read_to_string(path).expect("a configuration");
+    let others = before.lines().filter(|line| !line.starts_with(&format!("{key} =")));
+    // Keys of the host stand before the first table.
+    let text: Vec<String> =
+        std::iter::once(format!("{key} = {value}")).chain(others.map(str::to_owned)).collect();
+    world.home.write_config(&(text.join("\n") + "\n"));
+}
