@@ -113,6 +113,8 @@ pub enum Planted {
     DeathByGuess,
     /// Frames that the keeper has recorded are given new numbers after a restart.
     NumbersForgotten,
+    /// What was made for one connection is given on the next.
+    ConnectionForgotten,
     /// The outbox is not given to the keeper again after a restart.
     OutboxForgotten,
 }
@@ -252,7 +254,7 @@ fn settle(folder: &KeeperFolder, seen: Probe) -> Settled {
                 AgentTrace::NeverRan => ProcessExit::of(ExitCause::ReservationUnused),
                 _ => without_record(ExitCause::KeeperLost),
             };
-            let unproven = !swept.unproven.is_empty();
+            let unproven = swept.unproven.len();
             exit.strays = swept
                 .killed
                 .iter()
@@ -260,12 +262,15 @@ fn settle(folder: &KeeperFolder, seen: Probe) -> Settled {
                 .chain(&swept.unproven)
                 .map(crate::processes::stray)
                 .collect();
-            // The agent itself must be gone; what else could not be proven gone is listed, not assumed.
+            // The agent itself must be proven gone; what else could not be is listed, not assumed.
             match probe(folder) {
-                Probe::KeeperGone { agent: AgentTrace::Running(_) } if unproven => {
-                    Settled::Unverifiable("the agent's process could not be ended".to_owned())
+                Probe::KeeperGone { agent: AgentTrace::Gone(_) | AgentTrace::NeverRan } => {
+                    Settled::Gone(exit)
                 }
-                _ => Settled::Gone(exit),
+                Probe::Ended { exit } => Settled::Gone(exit_fact(&exit)),
+                seen => Settled::Unverifiable(format!(
+                    "the agent's process is not proven gone after the sweep ({unproven} unproven): {seen:?}"
+                )),
             }
         }
     }

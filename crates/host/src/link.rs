@@ -29,6 +29,8 @@ pub enum LinkEvent {
         n: u64,
     },
     Written,
+    /// An answer to a ping.
+    Alive,
     /// The keeper did not take an input over: it is sent again when there is room.
     NotTaken {
         n: u64,
@@ -118,6 +120,7 @@ async fn read_events(mut read: OwnedReadHalf, events: mpsc::Sender<LinkEvent>) {
                 Ok(Some(ToHost::Recorded { n })) => LinkEvent::Recorded { n },
                 Ok(Some(ToHost::Written { .. })) => LinkEvent::Written,
                 Ok(Some(ToHost::Rejected { why })) => LinkEvent::Rejected { why },
+                Ok(Some(ToHost::Pong)) => LinkEvent::Alive,
                 Ok(Some(ToHost::Refused {
                     n,
                     why: RefusedWhy::InboxFull | RefusedWhy::Gap { .. } | RefusedWhy::StateNotRecorded { .. },
@@ -128,10 +131,7 @@ async fn read_events(mut read: OwnedReadHalf, events: mpsc::Sender<LinkEvent>) {
                     continue;
                 }
                 Ok(Some(
-                    ToHost::UrgentWritten { .. }
-                    | ToHost::UrgentRefused { .. }
-                    | ToHost::Pong
-                    | ToHost::Unknown { .. },
+                    ToHost::UrgentWritten { .. } | ToHost::UrgentRefused { .. } | ToHost::Unknown { .. },
                 )) => continue,
                 Ok(None) => break,
                 Err(error) => {

@@ -264,7 +264,9 @@ impl KeeperFolder {
             Err(error) => return Err(failed("open the keeper's lock")(error)),
         };
         let patience_ends = Instant::now() + LOOKER_PATIENCE;
-        while let Err(error) = lock.try_lock() {
+        // Shared: a living keeper holds it alone and refuses this; and to a process that is just becoming an agent it
+        // must not look as if its keeper lived. Of two removers the rename below lets one win.
+        while let Err(error) = lock.try_lock_shared() {
             match error {
                 TryLockError::WouldBlock if Instant::now() < patience_ends => {
                     std::thread::sleep(Duration::from_millis(5));

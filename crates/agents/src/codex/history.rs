@@ -1,7 +1,7 @@
 //! The thread's own history, asked where the live stream cannot tell: after a connection was lost, when a thread is
 //! taken up in another process, and when a turn ended without its input.
 
-use super::state::{Asked, Look, Lookup, MAX_HISTORY_PAGES, Named, Phase, Running, Seen};
+use super::state::{Asked, Input, Look, Lookup, MAX_HISTORY_PAGES, Named, Phase, Running, Seen};
 use super::{CodexAdapter, errors, items, warn};
 use crate::adapter::Translated;
 use crate::rpc::RpcError;
@@ -10,9 +10,13 @@ use mainstay_core::content::Origin;
 use mainstay_core::{AgentEvent, ProviderTurn, SubmissionId};
 use serde_json::{Value, json};
 
+/// Ends of turns held while a page is read: more than one turn can hardly end in that time.
+const MAX_HELD_ENDS: usize = 8;
+
 impl CodexAdapter {
     /// Asks for a page of turns, the newest first.
-    pub(super) fn ask_history(&mut self, at: usize, look: Look, out: &mut Translated) {
+    pub(super) fn ask_history(&mut self, at: usize, mut look: Look, out: &mut Translated) {
+        look.asked = self.connection.next_id;
         let slot = self.sessions.slot(at);
         let Some(thread) = &slot.state.thread else { return };
         let mut params =
@@ -56,8 +60,8 @@ impl CodexAdapter {
         }
         match look.why {
             Lookup::Opening => self.opening_page(at, look, &page, out),
-            Lookup::Reattach => self.missed_page(at, &page, out),
-            Lookup::Settle => self.settle_input(at, &page, out),
+            Lookup::Reattach => self.missed_page(at, look, &page, out),
+            Lookup::Settle => self.settle_input(at, look, &page, out),
         }
     }
 
@@ -119,7 +123,7 @@ impl CodexAdapter {
     }
 
     /// Shows what happened while there was no connection, in its order, and settles the input that was in flight.
-    fn missed_page(&mut self, at: usize, page: &Page, out: &mut Translated) {
+    fn missed_page(&mut self, at: usize, look: &Look, page: &Page, out: &mut Translated) {
         let state = &self.sessions.slot(at).state;
         let seen = state.seen.clone();
         let was_running = state.running.as_ref().map(|running| running.turn.clone());
@@ -137,7 +141,10 @@ impl CodexAdapter {
         for turn in newer.into_iter().rev() {
             self.missed_turn(at, turn, out);
         }
-        self.settle_input(at, page, out);
+        self.settle_input(at, look, page, out);
+        for end in std::mem::take(&mut self.sessions.change(at).held_ends) {
+            self.turn_completed(at, &end, out);
+        }
         let slot = self.sessions.slot(at);
         // Not where the server closed it in the meantime: then it is being asked for again.
         if slot.state.phase == Phase::Open && slot.state.detached.is_none() {
@@ -191,11 +198,13 @@ impl CodexAdapter {
     }
 
     /// Decides by the page about an input that was never seen taken.
-    fn settle_input(&mut self, at: usize, page: &Page, out: &mut Translated) {
+    fn settle_input(&mut self, at: usize, look: &Look, page: &Page, out: &mut Translated) {
         let session = self.sessions.slot(at).session.clone();
         let state = &self.sessions.slot(at).state;
-        // Still in flight on this connection: its own answer and user message tell.
-        let Some(input) = state.input.clone().filter(|input| !self.in_flight(&input.submission)) else {
+        // Still in flight on this connection, or given after the page was asked for (which may be answered late): its own
+        // answer and user message tell.
+        let settles = |input: &Input| !self.in_flight(&input.submission) && input.request <= look.asked;
+        let Some(input) = state.input.clone().filter(settles) else {
             return;
         };
         if let Some(turn) = page.turns.iter().find(|turn| turn.has_input(&input.submission)) {
@@ -222,13 +231,39 @@ impl CodexAdapter {
         }
         thread.input = None;
         let submission = input.submission;
-        if page.reaches(input.after.as_ref()) {
+        // What was written to a connection that was just lost may still be read by the agent: that it is not there yet
+        // proves nothing. (The keeper proves what was never written, and says so apart.)
+        let may_still_come = look.why == Lookup::Reattach && !input.steers;
+        if page.reaches(input.after.as_ref()) && !may_still_come {
             out.say(&session, AgentEvent::InputAbsent { submission });
         } else {
             // Kept, it would hold every later message back.
             thread.given_up = Some(submission.clone());
             out.say(&session, AgentEvent::InputUnknown { submission });
         }
+    }
+
+    /// Whether the history of the time without a connection is being read.
+    pub(super) fn reads_what_was_missed(&self, at: usize) -> bool {
+        let session = &self.sessions.slot(at).session;
+        self.connection.asked.values().any(|asked| {
+            matches!(asked, Asked::History { session: of, look } if of == session && look.why == Lookup::Reattach)
+        })
+    }
+
+    /// Keeps the end of a turn until that is read; false where there is no room, and it is told at once.
+    pub(super) fn hold_end(&mut self, at: usize, turn: &Value) -> bool {
+        let thread = self.sessions.change(at);
+        if thread.held_ends.len() >= MAX_HELD_ENDS {
+            return false;
+        }
+        let mut end = turn.clone();
+        if let Some(end) = end.as_object_mut() {
+            // What it carries of its items is in the history too.
+            end.remove("items");
+        }
+        thread.held_ends.push(end);
+        true
     }
 
     /// Whether the request that carries the input is unanswered on this connection.

@@ -29,7 +29,7 @@ use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
 use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use state::{Asked, Connection, Handshake, Phase, STATE_VERSION, Thread};
+use state::{Asked, Connection, Handshake, INTERRUPT_IDS, Phase, STATE_VERSION, Thread};
 
 const RPC: Dialect = Dialect::Bare;
 
@@ -76,8 +76,13 @@ impl CodexAdapter {
     /// The request frame of something we ask, remembered under its id.
     fn ask(&mut self, asked: Asked, method: &str, params: Value) -> Value {
         let connection = self.change_connection();
-        let id = connection.next_id;
-        connection.next_id += 1;
+        let counter = match asked {
+            Asked::Interrupt { .. } => &mut connection.interrupts,
+            _ => &mut connection.next_id,
+        };
+        let first = if matches!(asked, Asked::Interrupt { .. }) { INTERRUPT_IDS } else { 0 };
+        let id = first + *counter;
+        *counter += 1;
         connection.asked.insert(id, asked);
         RPC.request(id, method, params)
     }

@@ -22,6 +22,9 @@ pub(super) const MAX_REATTACH_TRIES: u32 = 20;
 /// The longest message, in bytes of JSON, that is kept to be given a second time where another turn runs than the one
 /// that was expected. A longer one returns to the queue instead.
 pub(super) const MAX_STEER_BYTES: usize = 16 * 1024;
+/// Where the ids of interrupts begin. A stop goes out also where the store refuses to record it; its id is then forgotten
+/// and given again. Its late answer may meet another interrupt, never a message.
+pub(super) const INTERRUPT_IDS: u64 = 1 << 48;
 /// Turns that are asked for at once: whole turns may be large.
 pub(super) const HISTORY_PAGE: u32 = 10;
 /// Turns that are asked for at once where a page could not be read: what was too long may then fit. Where it still
@@ -65,11 +68,14 @@ pub(super) struct Look {
     pub(super) limit: u32,
     /// Where it begins; None: at the newest turn.
     pub(super) cursor: Option<Value>,
+    /// The id of the request that asked for it: says nothing of an input that was given after it.
+    #[serde(default)]
+    pub(super) asked: u64,
 }
 
 impl Look {
     pub(super) const fn first(why: Lookup) -> Self {
-        Self { why, page: 0, limit: HISTORY_PAGE, cursor: None }
+        Self { why, page: 0, limit: HISTORY_PAGE, cursor: None, asked: 0 }
     }
 
     pub(super) fn next(&self, cursor: Value) -> Self {
@@ -145,6 +151,9 @@ pub(super) struct Connection {
     pub(super) number: Option<u32>,
     /// The id of the next request; never begins anew, so that a late answer meets nobody else's question.
     pub(super) next_id: u64,
+    /// As `next_id`, of interrupts, which count from [`INTERRUPT_IDS`].
+    #[serde(default)]
+    pub(super) interrupts: u64,
     pub(super) handshake: Handshake,
     pub(super) asked: BTreeMap<u64, Asked>,
 }
@@ -171,6 +180,9 @@ pub(super) struct Opening {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Input {
     pub(super) submission: SubmissionId,
+    /// The id of the request that carried it.
+    #[serde(default)]
+    pub(super) request: u64,
     /// The turn that the answer named, or that it was to go into.
     pub(super) turn: Option<ProviderTurn>,
     /// It goes into a turn that runs, and starts none.
@@ -288,6 +300,10 @@ pub(super) struct Thread {
     pub(super) given_up: Option<SubmissionId>,
     pub(super) interrupt: Option<Interrupt>,
     pub(super) failure: Option<TurnFailure>,
+    /// Ends of turns that came while the history of the time without a connection was being read: they wait for what
+    /// the history has of those turns, else the session would close items whose text is still to come.
+    #[serde(default)]
+    pub(super) held_ends: Vec<Value>,
     /// By the key that the session knows.
     pub(super) requests: BTreeMap<String, OpenRequest>,
 }

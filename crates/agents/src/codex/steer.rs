@@ -34,8 +34,10 @@ impl CodexAdapter {
         let after = state.seen.up_to().cloned();
         let blocks = Value::Array(content.iter().map(input_block).collect());
         let kept = (blocks.to_string().len() <= MAX_STEER_BYTES).then(|| blocks.clone());
+        let request = self.connection.next_id;
         self.sessions.change(at).input = Some(Input {
             submission: submission.clone(),
+            request,
             turn: Some(turn.clone()),
             steers: true,
             kept,
@@ -120,7 +122,9 @@ impl CodexAdapter {
         else {
             return false;
         };
+        let request = self.connection.next_id;
         if let Some(input) = &mut self.sessions.change(at).input {
+            input.request = request;
             input.turn = Some(turn.clone());
         }
         // The frame that carried the message is the first one; this one says the same again.

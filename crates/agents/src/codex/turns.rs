@@ -112,6 +112,7 @@ impl CodexAdapter {
                 None => return Modelled::No,
             },
             "turn/completed" => match params.get("turn").filter(|turn| turn.get("id").is_some()) {
+                Some(turn) if self.reads_what_was_missed(at) && self.hold_end(at, turn) => {}
                 Some(turn) => self.turn_completed(at, turn, out),
                 None => return Modelled::No,
             },
@@ -251,10 +252,12 @@ impl CodexAdapter {
             params["sandboxPolicy"] = policy;
             in_force.sandbox.clone_from(&options.sandbox);
         }
+        let request = self.connection.next_id;
         let thread = self.sessions.change(at);
         thread.interrupt = None;
         thread.input = Some(Input {
             submission: submission.clone(),
+            request,
             turn: None,
             steers: false,
             kept: None,

@@ -144,6 +144,37 @@ fn a_steer_whose_answer_comes_after_the_end_of_its_turn_is_looked_up() {
 }
 
 #[test]
+fn the_answer_to_a_stop_that_was_never_recorded_meets_no_message() {
+    let mut harness = running();
+    let saved = harness.saved();
+    harness.interrupt("s1", Some("U1"));
+    let stop = harness.sent_id("turn/interrupt");
+    // The store refused: the stop is with the agent, and what was decided with it is forgotten.
+    harness.go_back_to(saved);
+    harness.steer("s1", "U1", "m2", "more").expect("can be told");
+    let error = json!({ "code": -32600, "message": NO_ACTIVE_TURN });
+    let said = harness.message(&json!({ "id": stop, "error": error }));
+    assert!(said.iter().all(|line| !line.contains("m2")), "{said:?}");
+}
+
+#[test]
+fn a_page_that_was_asked_for_before_an_input_says_nothing_of_it() {
+    let mut harness = steering();
+    let steer = harness.sent_id("turn/steer");
+    harness.message(&ended("U1", "completed"));
+    let page = harness.sent_id("thread/turns/list");
+    harness.message(&json!({ "id": steer, "error": { "code": -32600, "message": NO_TURN_TO_STEER } }));
+    harness.start("s1", "m2", "more").expect("can be told");
+    answer(&mut harness, "turn/start", &json!({ "turn": { "id": "U2" } }));
+    let late =
+        json!({ "id": page, "result": { "data": history_of(&["m1"], "completed"), "nextCursor": null } });
+    assert_eq!(harness.message(&late), Vec::<String>::new(), "it may still be taken");
+    harness.message(&started("U2"));
+    let taken = completed("U2", &user_message("u2", Some("m2")));
+    assert_eq!(harness.message(&taken), ["s1: InputTaken m2 ClientId"]);
+}
+
+#[test]
 fn a_steer_that_was_in_flight_when_the_connection_was_lost_is_settled_at_the_end_of_its_turn() {
     let mut harness = steering();
     reconnect(&mut harness);

@@ -89,6 +89,17 @@ impl Harness {
         }
     }
 
+    /// What is saved now.
+    pub(crate) fn saved(&self) -> BTreeMap<String, Vec<u8>> {
+        self.saved.clone()
+    }
+
+    /// A new adapter from what was saved then, as where the store refused what came since.
+    pub(crate) fn go_back_to(&mut self, saved: BTreeMap<String, Vec<u8>>) {
+        self.saved = saved;
+        self.reload();
+    }
+
     fn ingest(&mut self, incoming: Incoming<'_>) -> Vec<String> {
         let mut out = Translated::default();
         self.adapter.ingest(Record { connection: self.connection, at: 1_000, incoming }, &mut out);

@@ -213,9 +213,7 @@ impl Session {
             // Dropped in the meantime; what waited behind it goes on.
             return self.advance(moment, out);
         };
-        if matches!(open.state, SubmissionState::Accepted { .. }) {
-            return;
-        }
+        // Also one that had returned to the queue: what was taken for lost arrived all the same, and is not given again.
         let content = open.content.clone();
         let turn = self
             .turns
@@ -285,7 +283,14 @@ impl Session {
             return;
         }
         let turn = TurnId(format!("t{}", self.turn_count + 1));
+        let arrived = submission.clone().filter(|id| {
+            self.submission(id).is_some_and(|open| matches!(open.state, SubmissionState::Accepted { .. }))
+        });
         self.emit(out, moment.now, Event::TurnStarted { turn, provider_turn, origin, submission });
+        if let Some(submission) = arrived {
+            // It had returned to the queue, and now the agent works on it: it must not be given again.
+            self.input_taken(&submission, moment.capabilities.proof, moment, out);
+        }
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one agent event, and where they go")]

@@ -77,6 +77,9 @@ impl Session {
                         ));
                     }
                     self.settle_exit(ProcessExit::of(ExitCause::Abandoned), moment, out);
+                    // The given-up agent may live and write to its thread: the session goes on in another one.
+                    self.emit(out, moment.now, Event::SessionRecovering { failure: None, start_fresh: true });
+                    self.give_up_on_history(moment, out);
                 }
                 self.clear_recovering(moment, out);
                 self.advance(moment, out);

@@ -160,7 +160,8 @@ pub enum Command {
     },
     /// Delete the session.
     Delete,
-    /// Give up a process whose end cannot be proven, or a failure that holds the session.
+    /// Give up a process whose end cannot be proven, and its conversation with it (it may still write there), or a
+    /// failure that holds the session.
     Abandon,
     /// Go on in a new conversation in place of one that cannot be taken up.
     StartFresh,

@@ -600,6 +600,19 @@ fn an_archived_queue_goes_on_when_it_is_taken_out() {
 }
 
 #[test]
+fn a_message_that_was_taken_for_lost_and_arrived_is_not_given_again() {
+    let mut bench = Bench::delivered();
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::InputRefused { process, n: 1, why: "connection".to_owned() }));
+    assert_eq!(bench.session.submissions.len(), 1, "it waits in the queue");
+    bench.begin_turn("pt1", "m1");
+    assert!(bench.session.submissions.is_empty());
+    let effects = bench.end_turn("pt1", Outcome::Completed);
+    assert!(effects.is_empty(), "it was given again: {effects:?}");
+    assert_eq!((bench.count("submission.taken"), bench.count("submission.delivered")), (1, 1));
+}
+
+#[test]
 fn a_deleted_session_starts_nothing_any_more() {
     let mut bench = Bench::running();
     bench.send("m2");
@@ -673,6 +686,11 @@ fn an_unverifiable_process_blocks_and_can_be_given_up() {
     assert_eq!(bench.count("submission.delivered"), 1, "nothing goes to it");
     bench.must(Input::Command(Command::Abandon));
     assert!(matches!(bench.session.phase, Phase::Reserved), "the waiting message gets a new process");
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+    let effects = bench.agent(AgentEvent::Ready(AgentInfo::default()));
+    let [Effect::Tell(Decision::OpenThread { resume, .. })] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(*resume, None, "the given-up agent may still write to its thread");
     assert_eq!(bench.session.fence, Fence(2));
 }
 

@@ -158,7 +158,7 @@ fn agent(world: &World, index: usize, out: &mut Steps) {
         Some(Said::Ready)
     } else {
         frames.get(slot.said.len() - 1).map(|frame| match frame {
-            Frame::OpenThread => Said::ThreadOpened,
+            Frame::OpenThread { resume } => Said::ThreadOpened { resumed: *resume },
             Frame::Message(number) => Said::Taken(*number),
         })
     };

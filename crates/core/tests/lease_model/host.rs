@@ -41,9 +41,10 @@ pub(crate) fn decide(world: &mut World, plan: &Plan, input: Input) -> bool {
     let pending = host.pending.get_or_insert_default();
     for effect in std::mem::take(&mut out.effects) {
         match effect {
-            Effect::Tell(Decision::OpenThread { .. }) => {
+            Effect::Tell(Decision::OpenThread { resume, .. }) => {
                 if let Some(process) = &host.process {
-                    pending.frames.push((process.slot, Frame::OpenThread));
+                    let frame = Frame::OpenThread { resume: resume.is_some() };
+                    pending.frames.push((process.slot, frame));
                 }
             }
             Effect::Tell(Decision::StartTurn { submission, .. }) => {
@@ -432,7 +433,12 @@ fn link(world: &mut World, plan: &Plan) {
     }
     if world.slots[slot].hung {
         // The line is open and nobody answers on it.
-        process.given_up = true;
+        if plan.hello_waits_for_ever {
+            process.given_up = true;
+        } else {
+            let why = "no answer".to_owned();
+            own(world, plan, Input::Process(ProcessFact::Unverifiable { process: token_of(slot), why }));
+        }
         return;
     }
     process.greeted = true;
@@ -473,6 +479,17 @@ fn process_steps(world: &World, plan: &Plan, host: &Host, out: &mut Steps) {
     // The next decision waits for the commit of the last one.
     if host.pending.is_some() {
         return;
+    }
+    if process.greeted
+        && entry.keeper == Keeper::Running
+        && entry.hung
+        && !plan.hello_waits_for_ever
+        && host.machine.session.unverifiable.is_none()
+    {
+        let mut next = world.clone();
+        let fact = ProcessFact::Unverifiable { process: token_of(slot), why: "no answer".to_owned() };
+        own(&mut next, plan, Input::Process(fact));
+        out.push("host misses the keeper's answer", slot, Kind::Step, next);
     }
     if !process.greeted && process.final_exit.is_none() && host.spawning.is_none() && host.looking.is_none() {
         if !process.given_up {
@@ -552,10 +569,12 @@ fn read(world: &World, plan: &Plan, process: &Process, out: &mut Steps) {
         }
         let event = match said {
             Said::Ready => AgentEvent::Ready(AgentInfo::default()),
-            Said::ThreadOpened => AgentEvent::ThreadOpened {
-                thread: ThreadId("thread".to_owned()),
-                resumed: world.host.as_ref().is_some_and(|host| host.machine.session.thread().is_some()),
-            },
+            Said::ThreadOpened { resumed } => {
+                let head = world.host.as_ref().and_then(|host| host.machine.session.thread().cloned());
+                let made = ThreadId(format!("thread-{slot}"));
+                let thread = head.filter(|_| *resumed).unwrap_or(made);
+                AgentEvent::ThreadOpened { thread, resumed: *resumed }
+            }
             Said::Taken(number) => AgentEvent::InputTaken {
                 submission: SubmissionId(format!("m{number}")),
                 proof: TakenProof::ClientId,

@@ -120,7 +120,10 @@ fn slot_of(token: &ProcessToken) -> Option<usize> {
 /// A numbered input for the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Frame {
-    OpenThread,
+    /// Take the session's thread up, or make one.
+    OpenThread {
+        resume: bool,
+    },
     Message(u8),
 }
 
@@ -128,7 +131,7 @@ pub(crate) enum Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Said {
     Ready,
-    ThreadOpened,
+    ThreadOpened { resumed: bool },
     Taken(u8),
 }
 
@@ -388,11 +391,18 @@ impl World {
         [self.broken, self.two_agents(), self.wrong_agent(), self.wrong_doubt()].into_iter().flatten()
     }
 
-    /// Both were given the thread.
+    /// One agent has taken up the thread that another, given up and alive, has.
     pub(crate) fn beside_given_up(&self) -> Option<&'static str> {
-        let has_thread = |slot: &&Slot| slot.child == Child::Live && slot.said.contains(&Said::ThreadOpened);
-        let both = self.slots.iter().filter(has_thread).count() > 1;
-        (both && self.slots.iter().any(|slot| slot.abandoned)).then_some(BESIDE_GIVEN_UP)
+        let lives_with = |slot: &Slot, said: &dyn Fn(&Said) -> bool| {
+            slot.child == Child::Live && slot.said.iter().any(said)
+        };
+        let given_up = self.slots.iter().any(|slot| {
+            slot.abandoned && lives_with(slot, &|said| matches!(said, Said::ThreadOpened { .. }))
+        });
+        let next = self.slots.iter().any(|slot| {
+            !slot.abandoned && lives_with(slot, &|said| matches!(said, Said::ThreadOpened { resumed: true }))
+        });
+        (given_up && next).then_some(BESIDE_GIVEN_UP)
     }
 
     fn two_agents(&self) -> Option<&'static str> {
@@ -416,7 +426,7 @@ impl World {
             && host.pending.is_none()
             && !host.reload
             && host.machine.session.unverifiable.is_some()
-            && host.process.as_ref().is_some_and(|process| process.greeted)
+            && host.process.as_ref().is_some_and(|process| process.greeted && !self.slots[process.slot].hung)
         {
             return Some(UNVERIFIABLE_BUT_KNOWN);
         }

@@ -105,6 +105,12 @@ impl Lane {
                 self.decide_own(Input::Handed { submission, input: n });
             }
         }
+        // What the agent never had is decided first: an event beside it could give the same message again, and this word,
+        // which is about the time before, would then be taken for one about the new time.
+        let never_had = |event: &AgentEvent| {
+            matches!(event, AgentEvent::InputAbsent { .. } | AgentEvent::InputUnknown { .. })
+        };
+        translated.said.sort_by_key(|said| !never_had(&said.event));
         for said in translated.said.drain(..) {
             let ours = said.session.as_ref().is_none_or(|session| *session == self.bound.machine.id);
             if !ours {

@@ -189,14 +189,22 @@ impl Lane {
 
     pub(super) fn pump(&mut self) {
         if let Some(process) = &mut self.process {
+            if self.shared.has_planted(Planted::ConnectionForgotten) {
+                let connection = process.connection;
+                process.unrecorded.iter_mut().for_each(|input| input.connection = connection);
+            }
             process.pump();
         }
     }
 
     pub(super) fn on_link(&mut self, event: LinkEvent) {
         self.now = self.shared.now();
+        if !matches!(event, LinkEvent::Closed | LinkEvent::Status(_) | LinkEvent::Rejected { .. }) {
+            self.heard();
+        }
         let Some(process) = &mut self.process else { return };
         match event {
+            LinkEvent::Alive => {}
             LinkEvent::Status(status) => self.on_status(&status),
             LinkEvent::Recorded { n } => {
                 self.shared.config.fault.pass(FaultPoint::DeliveredNotAcknowledged);
@@ -230,7 +238,49 @@ impl Lane {
         }
     }
 
+    /// Asks the keeper for a sign of life.
+    pub(super) fn ping(&mut self) {
+        self.ping_at = None;
+        let link =
+            self.process.as_ref().filter(|process| process.greeted).and_then(|process| process.link.as_ref());
+        if let Some(link) = link
+            && link.send_urgent(ToKeeper::Ping)
+        {
+            self.answer_by = Some(tokio::time::Instant::now() + super::ANSWER_DEADLINE);
+        }
+    }
+
+    pub(super) fn on_unanswered(&mut self) {
+        self.answer_by = None;
+        self.now = self.shared.now();
+        if let Some(process) = &self.process
+            && process.link.is_some()
+            && process.final_exit.is_none()
+        {
+            let why = "its keeper does not answer".to_owned();
+            self.decide_own(Input::Process(ProcessFact::Unverifiable {
+                process: process.token.clone(),
+                why,
+            }));
+            self.pending.touched = true;
+        }
+    }
+
+    /// The keeper has said something on a line that it has greeted: it lives.
+    fn heard(&mut self) {
+        self.answer_by = None;
+        if self.bound.machine.unverifiable.is_some()
+            && let Some(process) = self.process.as_ref().filter(|process| process.greeted)
+            && self.bound.machine.process.as_ref() == Some(&process.token)
+        {
+            let process = process.token.clone();
+            self.decide_own(Input::Process(ProcessFact::Adopted { process }));
+            self.pending.touched = true;
+        }
+    }
+
     fn on_status(&mut self, status: &Status) {
+        self.answer_by = None;
         let Some(process) = &mut self.process else { return };
         let first = !std::mem::replace(&mut process.greeted, true);
         if first && self.shared.has_planted(Planted::NumbersForgotten) {

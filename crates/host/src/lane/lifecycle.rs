@@ -232,6 +232,7 @@ impl Lane {
                 // The keeper answers a second hello with where it stands.
                 taken.link = kept.link.take();
                 let greeted = taken.link.as_ref().is_some_and(|link| link.send_urgent(self.hello()));
+                self.answer_by = Some(Instant::now() + super::ANSWER_DEADLINE);
                 if !greeted {
                     taken.link = None;
                     self.relink_at = Some(Instant::now() + super::RELINK_PAUSE);
@@ -466,6 +467,7 @@ impl Lane {
             Ok(link) => {
                 process.link = Some(link);
                 process.greeted = false;
+                self.answer_by = Some(Instant::now() + super::ANSWER_DEADLINE);
             }
             Err(error) => {
                 tracing::debug!(%error, token = %process.token, "a keeper's socket does not answer");

@@ -41,6 +41,11 @@ pub(crate) const RELINK_PAUSE: Duration = Duration::from_millis(200);
 /// Looks that prove nothing are repeated this often before the process is called unverifiable: a keeper that is just
 /// leaving, or a machine short of descriptors, is clear a moment later. Nothing is ever settled by this count.
 const UNCLEAR_LOOKS: u32 = 15;
+/// A keeper answers a hello or a ping in microseconds. One that has not after this long is shown as unverifiable, so that
+/// a user can decide; nothing is settled by it, and its late answer makes all well again.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(15);
+/// How often a keeper is asked for a sign of life, while something is owed. At rest nobody is woken.
+const PING_EVERY: Duration = Duration::from_secs(10);
 /// How often an unverifiable process is looked at again.
 const UNVERIFIABLE_PAUSE: Duration = Duration::from_secs(5);
 /// How long to wait before the store is tried again after it failed.
@@ -223,6 +228,10 @@ pub(crate) struct Lane {
     /// A reservation whose commit may or may not have happened.
     doubtful_launch: Option<Box<ReservedFolder>>,
     unstall_at: Option<Instant>,
+    /// When the keeper's answer, to a hello or a ping, is missed.
+    answer_by: Option<Instant>,
+    /// When the keeper is asked for a sign of life, while something is owed.
+    ping_at: Option<Instant>,
     /// Unix ms, read once per input or batch.
     now: i64,
     kind: AgentKind,
@@ -240,6 +249,8 @@ enum Woken {
     Settled(Settled),
     Relink,
     Unstall,
+    Unanswered,
+    Ping,
     Retry,
     Idle,
 }
@@ -321,6 +332,8 @@ impl Lane {
             broken: None,
             doubtful_launch: None,
             unstall_at: None,
+            answer_by: None,
+            ping_at: None,
         })
     }
 
@@ -368,6 +381,8 @@ impl Lane {
                         process.stalled = false;
                     }
                 }
+                Woken::Unanswered => self.on_unanswered(),
+                Woken::Ping => self.ping(),
                 Woken::Retry => self.reload().await,
                 Woken::Idle => self.on_idle(),
             }
@@ -397,7 +412,19 @@ impl Lane {
         let live = self.retry_at.is_none();
         // While a reload is due nothing is decided on the state that it will drop: everything waits where it is.
         let heeds_messages = live || self.broken.is_some();
-        let Self { in_flight, seat, process, spawning, settling, relink_at, retry_at, unstall_at, .. } = self;
+        let Self {
+            in_flight,
+            seat,
+            process,
+            spawning,
+            settling,
+            relink_at,
+            retry_at,
+            unstall_at,
+            answer_by,
+            ping_at,
+            ..
+        } = self;
         let link = process.as_mut().and_then(|process| process.link.as_mut());
         tokio::select! {
             biased;
@@ -410,6 +437,8 @@ impl Lane {
             message = next_message(seat), if heeds_messages => Woken::Message(message),
             () = until(*relink_at), if live => Woken::Relink,
             () = until(*unstall_at), if live => Woken::Unstall,
+            () = until(*answer_by), if live => Woken::Unanswered,
+            () = until(*ping_at), if live => Woken::Ping,
             () = until(*retry_at) => Woken::Retry,
             () = until(idle_at), if live => Woken::Idle,
         }
@@ -439,6 +468,12 @@ impl Lane {
             if over && (!busy || (beyond_us && self.in_flight.is_none())) {
                 return true;
             }
+        }
+        let owed = !self.bound.machine.nothing_owed() || self.bound.machine.stopping.is_some();
+        if !owed || !self.process.as_ref().is_some_and(|process| process.greeted) {
+            self.ping_at = None;
+        } else if self.ping_at.is_none() && self.answer_by.is_none() {
+            self.ping_at = Some(Instant::now() + PING_EVERY);
         }
         let idle = !busy && self.bound.machine.nothing_owed();
         if !idle {

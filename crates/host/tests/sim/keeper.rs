@@ -6,7 +6,8 @@ use crate::chance::Chance;
 use mainstay_host::keeping::{FarEnd, LinkEvent};
 use mainstay_keeper::wire::{RejectedWhy, Status, ToKeeper};
 use mainstay_keeper::{
-    Control, DisconnectReason, ExitCause, ExitRecord, InboxState, Order, ProcessIdentity, RecordKind, RefusedWhy, ReservedFolder,
+    Control, DisconnectReason, ExitCause, ExitRecord, InboxState, Order, ProcessIdentity, RecordKind,
+    RefusedWhy, ReservedFolder,
 };
 use mainstay_store::{ProcessKey, SessionKey, Store};
 use std::collections::VecDeque;
@@ -63,6 +64,8 @@ pub(crate) struct Keeper {
     urgent: VecDeque<Waiting>,
     unnumbered: VecDeque<Vec<u8>>,
     pub(crate) far: Option<FarEnd>,
+    /// Stopped, as by SIGSTOP: it lives, holds its lock and does nothing.
+    pub(crate) stopped: bool,
     /// To be told to the host.
     out: VecDeque<LinkEvent>,
     bad: Option<BadKeeper>,
@@ -74,6 +77,15 @@ pub(crate) struct Around<'a> {
     pub(crate) truth: &'a mut Truth,
     pub(crate) chance: &'a mut Chance,
     pub(crate) store: &'a dyn Store,
+    pub(crate) trace: &'a mut Option<Vec<String>>,
+}
+
+impl Around<'_> {
+    fn note(&mut self, token: &str, way: &str, bytes: &[u8]) {
+        if let Some(trace) = self.trace {
+            trace.push(format!("   {token} {way} {}", String::from_utf8_lossy(bytes)));
+        }
+    }
 }
 
 impl Keeper {
@@ -104,6 +116,7 @@ impl Keeper {
             urgent: VecDeque::new(),
             unnumbered: VecDeque::new(),
             far: None,
+            stopped: false,
             out: VecDeque::new(),
             bad,
         };
@@ -128,11 +141,12 @@ impl Keeper {
     }
 
     /// The connection to the agent ends; what waited for it is never written.
-    pub(crate) fn disconnect(&mut self, now: i64, reason: DisconnectReason) {
+    pub(crate) fn disconnect(&mut self, reason: DisconnectReason, around: &mut Around<'_>) {
+        let now = around.now;
         if !self.agent.reconnects() || self.connection.take().is_none() {
             return;
         }
-        self.agent.disconnect();
+        self.agent.disconnect(around.truth);
         self.record_control(RecordKind::Disconnected, now, &Control::Disconnected { reason });
         let mut waiting: Vec<u64> =
             self.ordinary.drain(..).chain(self.urgent.drain(..)).map(|waiting| waiting.n).collect();
@@ -153,11 +167,18 @@ impl Keeper {
     /// Whether anything is still to come from it without somebody else.
     pub(crate) fn is_busy(&self) -> bool {
         let writes = matches!(self.life, Life::Runs) && self.has_waiting();
-        !self.out.is_empty() || writes || matches!(self.life, Life::Ends(_)) || (self.lives() && !self.agent.alive()) || self.may_connect()
+        !self.out.is_empty()
+            || writes
+            || matches!(self.life, Life::Ends(_))
+            || (self.lives() && !self.agent.alive())
+            || self.may_connect()
     }
 
     fn may_connect(&self) -> bool {
-        self.wants_connection && self.agent.alive() && self.connection.is_none() && matches!(self.life, Life::Runs)
+        self.wants_connection
+            && self.agent.alive()
+            && self.connection.is_none()
+            && matches!(self.life, Life::Runs)
     }
 
     fn has_waiting(&self) -> bool {
@@ -215,7 +236,7 @@ impl Keeper {
 
     /// Hears one message of the host. False: there is none.
     pub(crate) fn hear(&mut self, around: &mut Around<'_>) -> bool {
-        if !self.lives() {
+        if !self.lives() || self.stopped {
             return false;
         }
         let Some(far) = &mut self.far else { return false };
@@ -266,7 +287,8 @@ impl Keeper {
                 }
             }
             ToKeeper::Connect => self.wants_connection = true,
-            ToKeeper::Ping | ToKeeper::Unknown { .. } => {}
+            ToKeeper::Ping => self.tell(LinkEvent::Alive),
+            ToKeeper::Unknown { .. } => {}
         }
     }
 
@@ -283,7 +305,11 @@ impl Keeper {
             return self.tell(LinkEvent::NotTaken { n });
         }
         let outbox = around.store.inputs(self.process, 0).map(|rows| rows.rows).unwrap_or_default();
-        if !known && !outbox.iter().any(|input| input.n == n && input.payload == payload) {
+        if !known
+            && !outbox
+                .iter()
+                .any(|input| (input.n, input.connection) == (n, connection) && input.payload == payload)
+        {
             around.truth.violations.push(format!("{} was given input {n}, which is not durable", self.token));
         }
         if !matches!(self.life, Life::Runs) {
@@ -328,7 +354,7 @@ impl Keeper {
 
     /// Writes the next input to the agent. False: there is none.
     pub(crate) fn write_one(&mut self, around: &mut Around<'_>) -> bool {
-        if !matches!(self.life, Life::Runs) {
+        if !matches!(self.life, Life::Runs) || self.stopped {
             return false;
         }
         if let Some(payload) = self.unnumbered.pop_front() {
@@ -339,6 +365,7 @@ impl Keeper {
         }
         let Some(next) = self.urgent.pop_front().or_else(|| self.ordinary.pop_front()) else { return false };
         start(&mut self.marks, next.n);
+        around.note(&self.token, "<", &next.payload);
         if self.agent.alive() {
             self.agent.hear(&next.payload, around.truth, around.chance);
         }
@@ -368,11 +395,12 @@ impl Keeper {
 
     /// Lets the agent go a step on. False: nothing happened.
     pub(crate) fn run_agent(&mut self, calm: bool, around: &mut Around<'_>) -> bool {
-        if !self.lives() {
+        if !self.lives() || self.stopped {
             return false;
         }
         match self.agent.step(calm, around.truth) {
             Some(line) => {
+                around.note(&self.token, ">", line.as_bytes());
                 self.record(RecordKind::Message, around.now, line.as_bytes());
                 true
             }
@@ -383,6 +411,7 @@ impl Keeper {
     /// Sees the agent's end, or brings the ordered one about. False: neither.
     pub(crate) fn end(&mut self, around: &mut Around<'_>) -> bool {
         let cause = match &self.life {
+            _ if self.stopped => return false,
             Life::Ends(order) => ExitCause::Ordered { order: *order },
             Life::Runs if !self.agent.alive() => ExitCause::AgentLeft,
             _ => return false,
@@ -396,7 +425,8 @@ impl Keeper {
         } else {
             self.record_control(RecordKind::EndOfOutput, around.now, &Control::EndOfOutput);
         }
-        let mut undelivered: Vec<u64> = self.ordinary.iter().chain(&self.urgent).map(|waiting| waiting.n).collect();
+        let mut undelivered: Vec<u64> =
+            self.ordinary.iter().chain(&self.urgent).map(|waiting| waiting.n).collect();
         undelivered.sort_unstable();
         let last_written =
             self.marks.written.max(self.marks.early_written.last().copied().unwrap_or_default());
@@ -425,6 +455,9 @@ impl Keeper {
 
     /// Tells the host the next thing. False: there is none.
     pub(crate) fn deliver_one(&mut self) -> bool {
+        if self.stopped {
+            return false;
+        }
         let (Some(far), Some(event)) = (&self.far, self.out.pop_front()) else { return false };
         let closes = matches!(event, LinkEvent::Closed);
         match far.events.try_send(event) {

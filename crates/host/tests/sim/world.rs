@@ -88,8 +88,13 @@ impl World {
     ) -> Option<T> {
         let keeper = self.keepers.get_mut(token)?;
         let store: &dyn Store = &self.disk.durable;
-        let mut around =
-            Around { now: self.now, truth: &mut self.truth, chance: &mut self.chance, store };
+        let mut around = Around {
+            now: self.now,
+            truth: &mut self.truth,
+            chance: &mut self.chance,
+            store,
+            trace: &mut self.trace,
+        };
         Some(work(keeper, &mut around))
     }
 
@@ -101,8 +106,10 @@ impl World {
 
     fn give_birth(&mut self, reserved: ReservedFolder, spec: &LaunchSpec) -> Result<(), BirthError> {
         let durable = &self.disk.durable;
-        let row = durable.processes(true).unwrap_or_default().rows.into_iter().find(|row| row.token == spec.token);
-        let sessions = durable.sessions(&SessionFilter { include_deleted: true, ..SessionFilter::default() }, None, 100);
+        let row =
+            durable.processes(true).unwrap_or_default().rows.into_iter().find(|row| row.token == spec.token);
+        let sessions =
+            durable.sessions(&SessionFilter { include_deleted: true, ..SessionFilter::default() }, None, 100);
         let owner = row.as_ref().and_then(|row| {
             sessions.unwrap_or_default().rows.into_iter().find(|session| session.process == Some(row.key))
         });
@@ -110,9 +117,10 @@ impl World {
             self.violated(format!("keeper {} was started and no durable record names it", spec.token));
             return Ok(());
         };
-        let rival = self.keepers.values().find(|other| {
-            other.session == owner.key && other.lives() && !self.is_abandoned(&other.token)
-        });
+        let rival = self
+            .keepers
+            .values()
+            .find(|other| other.session == owner.key && other.lives() && !self.is_abandoned(&other.token));
         if let Some(other) = rival {
             let (other, token) = (other.token.clone(), &spec.token);
             self.violated(format!("{token} was started while {other} lives, both for {}", owner.id));
@@ -133,9 +141,8 @@ impl World {
             }
         }
         let path = reserved.folder().spool_path().join(format!("{:020}.log", 0));
-        let spool = File::create(path).map_err(|source| {
-            BirthError::Before(BeforeBirth::Io { doing: "make the spool", source })
-        })?;
+        let spool = File::create(path)
+            .map_err(|source| BirthError::Before(BeforeBirth::Io { doing: "make the spool", source }))?;
         let agent = match self.kind {
             AgentKind::Codex => Agent::Codex(Codex::new(&spec.token)),
             AgentKind::Acp | AgentKind::Demo => Agent::Acp(Acp::new(&spec.token, &mut self.chance)),
@@ -158,20 +165,21 @@ impl World {
         }
         let Some(keeper) = self.keepers.get(&folder.token) else {
             return match probe(folder) {
-                Probe::Unused => Settled::Gone(mainstay_core::process::ProcessExit::of(
-                    ExitCause::ReservationUnused,
-                )),
-                Probe::Alive { .. } | Probe::BeingBorn => Settled::NotYet,
-                Probe::KeeperGone { agent: AgentTrace::Indeterminate { why } } | Probe::Indeterminate { why } => {
-                    Settled::Unverifiable(why)
+                Probe::Unused => {
+                    Settled::Gone(mainstay_core::process::ProcessExit::of(ExitCause::ReservationUnused))
                 }
+                Probe::Alive { .. } | Probe::BeingBorn => Settled::NotYet,
+                Probe::KeeperGone { agent: AgentTrace::Indeterminate { why } }
+                | Probe::Indeterminate { why } => Settled::Unverifiable(why),
                 other => Settled::Unverifiable(format!("unexpected: {other:?}")),
             };
         };
         match &keeper.life {
             Life::Runs | Life::Ends(_) => Settled::Alive,
             Life::Ended(record) => Settled::Gone(exit_fact(record)),
-            Life::Killed => Settled::Gone(exit_without_record(ExitCause::KeeperLost, Some(keeper.marks.clone()))),
+            Life::Killed => {
+                Settled::Gone(exit_without_record(ExitCause::KeeperLost, Some(keeper.marks.clone())))
+            }
         }
     }
 }

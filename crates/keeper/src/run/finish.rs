@@ -119,8 +119,9 @@ impl Keeper {
     fn exit_record(&self, strays: Vec<StrayReport>, strays_left_off: u64, output_cut: bool) -> ExitRecord {
         let ending = self.ending.as_ref();
         let cause = self
-            .spawn_failure()
+            .recorded_spawn_failure()
             .or_else(|| ending.map(|ending| ending.cause.clone()))
+            .or_else(|| self.never_became_the_agent())
             .unwrap_or(ExitCause::AgentLeft);
         let state = self.inbox.state();
         ExitRecord {
@@ -141,14 +142,19 @@ impl Keeper {
         }
     }
 
-    /// Why no instruction of the agent ran, if none did.
-    fn spawn_failure(&self) -> Option<ExitCause> {
+    /// Why no instruction of the agent ran, as recorded by who tried.
+    fn recorded_spawn_failure(&self) -> Option<ExitCause> {
         if let Some(failure) = &self.spawn_failure {
             return Some(failure.clone());
         }
         if let Ok(Some(SpawnFailure { errno, what })) = self.folder.spawn_failure() {
             return Some(ExitCause::SpawnFailed { errno, what });
         }
+        None
+    }
+
+    /// It was gone before it ran, and nobody recorded why. Where its end was ordered, the order is why.
+    fn never_became_the_agent(&self) -> Option<ExitCause> {
         // Gone before it wrote its identity, and so before it became the agent. (In a deleted folder nothing can be
         // found, and nothing follows from that.)
         let is_unnamed =

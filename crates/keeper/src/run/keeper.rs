@@ -367,9 +367,16 @@ impl Keeper {
         match self.spec.at_limit {
             AtLimit::Blocks => {}
             AtLimit::Cuts => {
-                if let Some(Channel::Ws(channel)) = &mut self.channel
+                // A host that is here takes what waits in a moment (one answer alone may be larger than a small limit):
+                // it gets the grace. Without one nobody will, and the agent must not be made to wait.
+                let since = *self.full_since.get_or_insert(now);
+                let grace = Duration::from_millis(self.spec.buffer_grace_ms);
+                let host_takes = self.control.host.is_some() && now - since < grace;
+                if !host_takes
+                    && let Some(Channel::Ws(channel)) = &mut self.channel
                     && channel.read_fd().is_some()
                 {
+                    self.full_since = None;
                     channel.disconnect(&mut self.spool, now_ms());
                     self.record_disconnected(DisconnectReason::SpoolLimit);
                 }

@@ -16,7 +16,8 @@ pub(crate) fn show(settings: &Settings, json: bool) -> Result<Exit, Failure> {
             all.insert("roots".to_owned(), json!({ "value": settings.roots, "source": "default" }));
         }
         for (name, value) in settings.layers.iter() {
-            all.insert(name.to_owned(), json!({ "value": value.value, "source": value.source.to_string() }));
+            let shown = shown(name, &value.value);
+            all.insert(name.to_owned(), json!({ "value": shown, "source": value.source.to_string() }));
         }
         output::json(&serde_json::Value::Object(all))?;
         return Ok(Exit::Completed);
@@ -32,13 +33,41 @@ pub(crate) fn show(settings: &Settings, json: bool) -> Result<Exit, Failure> {
         rows.push(vec!["roots".to_owned(), format!("{roots:?}"), "default".to_owned()]);
     }
     for (name, value) in settings.layers.iter() {
-        rows.push(vec![name.to_owned(), value.value.to_string(), value.source.to_string()]);
+        rows.push(vec![name.to_owned(), shown(name, &value.value).to_string(), value.source.to_string()]);
     }
     output::text(&output::table(&rows))?;
     Ok(Exit::Completed)
 }
 
+/// Values of agents' environments may be secrets: only their names are shown.
+fn shown(name: &str, value: &toml::Value) -> toml::Value {
+    let hidden = || toml::Value::String("(set)".to_owned());
+    let is_environment = name.starts_with("agents.") && name.split('.').nth(2) == Some("env");
+    match value {
+        toml::Value::Table(table) if is_environment => {
+            toml::Value::Table(table.iter().map(|(name, _)| (name.clone(), hidden())).collect())
+        }
+        _ if is_environment => hidden(),
+        other => other.clone(),
+    }
+}
+
 pub(crate) fn reference() -> Result<Exit, Failure> {
     output::text(&crate::config::keys::reference())?;
     Ok(Exit::Completed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_an_agents_environment_are_not_shown() {
+        let table: toml::Value = toml::from_str("KEY = \"secret\"").expect("parses");
+        assert!(!shown("agents.codex.env", &table).to_string().contains("secret"));
+        assert!(shown("agents.codex.env", &table).to_string().contains("KEY"));
+        let single = toml::Value::String("secret".to_owned());
+        assert!(!shown("agents.codex.env.KEY", &single).to_string().contains("secret"));
+        assert!(shown("agents.codex.command", &single).to_string().contains("secret"));
+    }
 }

@@ -89,6 +89,10 @@ fn a_turn_that_still_runs_goes_on_over_a_new_connection() {
     follower.until(&mut sse, "word of the loss", |event| {
         event["type"] == "notice" && event["message"].to_string().contains("connection")
     });
+    // Read from the history before the turn goes on: what came while nobody listened stands in it.
+    follower.until(&mut sse, "the text that was lost", |event| {
+        event["type"] == "item.completed" && event["replaces"] == true
+    });
     world.model.wait_at_gate("h", DEADLINE);
     world.model.open("h");
     follower.until(&mut sse, "the turn's end", is("turn.ended"));

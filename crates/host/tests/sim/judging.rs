@@ -1,0 +1,291 @@
+//! After each step and at rest: what must hold.
+
+use crate::alarm;
+use crate::oracle::Judge;
+use crate::run::{Run, SESSIONS, session_id};
+use mainstay_core::content::Answer;
+use mainstay_core::session::RequestState;
+use mainstay_core::{Cursor, ItemId, RequestId};
+use mainstay_host::{Delivered, Host, HostError, Subscription};
+use mainstay_store::{SessionFilter, SessionKey, Store};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+/// Rounds without any change after which everything is at rest. With the time that passes in each, longer than every
+/// pause of a lane.
+const QUIET_ROUNDS: usize = 8;
+/// Rounds after which a world that is not at rest never will be.
+const MOST_ROUNDS: usize = 600;
+
+/// A client that follows a session.
+pub(crate) struct Reader {
+    subscription: Subscription,
+    session: usize,
+}
+
+impl Run {
+    /// Readers read: what they get is durable, in order, without a hole.
+    pub(crate) async fn follow(
+        &mut self,
+        host: &Arc<Host>,
+        readers: &mut Vec<Reader>,
+        all: bool,
+    ) -> Result<(), String> {
+        for session in 0..SESSIONS {
+            // Nobody can begin to read a session that is deleted.
+            let known = self.fold(session).is_some_and(|fold| !fold.deleted);
+            if known && !readers.iter().any(|reader| reader.session == session) {
+                let seen = self.read[session];
+                let seq = match seen {
+                    0 => 0,
+                    seen => self.judges[session].as_ref().map_or(0, |judge| judge.rows[seen - 1].seq),
+                };
+                let after = Some(Cursor { epoch: 1, seq });
+                let subscription = match host.subscribe(session_id(session).as_str(), after).await {
+                    Ok(subscription) => subscription,
+                    // Deleted a moment ago.
+                    Err(HostError::SessionUnknown(_)) => continue,
+                    Err(error) => return Err(format!("no subscription: {error}")),
+                };
+                readers.push(Reader { subscription, session });
+            }
+        }
+        for reader in readers.iter_mut() {
+            if !all && self.chance.hits(2, 3) {
+                continue;
+            }
+            loop {
+                let lines = match reader.subscription.pull().await {
+                    Ok(Delivered::Events(lines)) => lines,
+                    Ok(Delivered::CaughtUp) => break,
+                    Ok(Delivered::Reset(reset)) => return Err(format!("a reader was reset: {reset:?}")),
+                    Err(error) => return Err(format!("a reader cannot read: {error}")),
+                };
+                self.judge()?;
+                let Some(Some(judge)) = self.judges.get(reader.session) else { continue };
+                for line in lines {
+                    let at = self.read[reader.session];
+                    match judge.rows.get(at) {
+                        Some(row) if row.seq == line.seq && row.body == line.json.as_ref() => {
+                            self.read[reader.session] += 1;
+                        }
+                        Some(row) => {
+                            return Err(format!("a reader got #{} where #{} is durable", line.seq, row.seq));
+                        }
+                        None => return Err(format!("a reader got #{}, which is not durable", line.seq)),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that must always hold.
+    pub(crate) fn judge(&mut self) -> Result<(), String> {
+        let mut world = self.world.lock();
+        let world = &mut *world;
+        for said in alarm::said() {
+            world.note(|| format!("   host: {said}"));
+        }
+        if let Some(violation) = world.truth.violations.first() {
+            return Err(violation.clone());
+        }
+        if let Some(alarm) = alarm::raised() {
+            return Err(alarm);
+        }
+        for (index, judge) in self.judges.iter_mut().enumerate() {
+            if judge.is_none()
+                && let Ok(Some(row)) = world.disk.session_by_id(session_id(index).as_str())
+            {
+                *judge = Some(Judge::of(row.key));
+            }
+            if let Some(judge) = judge {
+                judge.read(&world.disk.durable, &world.truth, &mut world.trace)?;
+            }
+        }
+        for ((token, number), chosen) in &world.truth.chosen {
+            let key = (mainstay_core::ProcessToken(token.clone()), number.clone());
+            let journaled = self.judges.iter().flatten().find_map(|judge| judge.answers.get(&key));
+            let agrees = match journaled {
+                Some(Answer::Select { option_id }) => chosen.first() == Some(option_id),
+                Some(Answer::Decline { .. }) => {
+                    chosen.first().is_some_and(|option| option == "no" || option == "decline")
+                }
+                Some(Answer::Cancel { .. }) | None => false,
+            };
+            if !agrees {
+                return Err(format!("request {number} of {token} got {chosen:?}, durable is {journaled:?}"));
+            }
+        }
+        let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        for (session, submission) in &clients.accepted {
+            if !self.judges[*session].as_ref().is_some_and(|judge| judge.knows(submission)) {
+                return Err(format!("{submission} was accepted and the journal does not hold it"));
+            }
+        }
+        for (session, request, by) in &clients.won {
+            let winner = self.judges[*session].as_ref().and_then(|judge| judge.winners.get(request));
+            if winner != Some(by) {
+                return Err(format!("{by} was told to have won {request}; the journal says {winner:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Faults are over and time passes: everything comes to rest, and nothing is open without a reason.
+    pub(crate) async fn rest(&mut self, host: &Arc<Host>, readers: &mut Vec<Reader>) -> Result<(), String> {
+        {
+            let mut world = self.world.lock();
+            world.calm = true;
+            world.keepers.values_mut().for_each(|keeper| keeper.stopped = false);
+            world.note(|| "-- faults are over".to_owned());
+        }
+        let mut quiet = 0;
+        let mut rounds = 0;
+        let mut last = (0, 0);
+        while quiet < QUIET_ROUNDS {
+            rounds += 1;
+            if rounds > MOST_ROUNDS {
+                self.show_keepers();
+                return Err("it does not come to rest".to_owned());
+            }
+            self.settle(4).await;
+            self.judge()?;
+            for session in 0..SESSIONS {
+                let pending: Vec<RequestId> = self
+                    .fold(session)
+                    .map(|fold| {
+                        let waits = fold.requests.iter().filter(|open| open.state == RequestState::Pending);
+                        waits.map(|open| open.id.clone()).collect()
+                    })
+                    .unwrap_or_default();
+                for request in pending {
+                    let answer = Answer::Select { option_id: self.words().0 };
+                    self.answer_as(host, session, request, None, answer, "cleo");
+                }
+            }
+            self.follow(host, readers, true).await?;
+            let stands = {
+                let world = self.world.lock();
+                let events: usize = self.judges.iter().flatten().map(|judge| judge.rows.len()).sum();
+                // What was given up by a user may wait for ever.
+                let busy = world.keepers.values().any(|keeper| {
+                    let works = keeper.is_busy() || (keeper.lives() && keeper.agent.works());
+                    works && !world.is_abandoned(&keeper.token)
+                });
+                // Faults that were ordered before still come.
+                (events + usize::try_from(world.disk.stats().failed).unwrap_or(0), usize::from(busy))
+            };
+            if stands == last && stands.1 == 0 {
+                quiet += 1;
+                self.pass(2_500).await;
+            } else {
+                quiet = 0;
+                self.pass(210).await;
+            }
+            last = stands;
+        }
+        let judged = self.judge_rest(host, readers).await;
+        if judged.is_err() {
+            self.show_keepers();
+        }
+        judged
+    }
+
+    fn show_keepers(&self) {
+        let mut world = self.world.lock();
+        let world = &mut *world;
+        for keeper in world.keepers.values().filter(|keeper| keeper.lives()) {
+            let text = format!("{keeper:?}");
+            world.trace.iter_mut().for_each(|trace| trace.push(text.clone()));
+        }
+    }
+
+    /// The feed's last word on each session is its status, and the timeline shows what the journal holds.
+    async fn judge_views(&self, host: &Arc<Host>) -> Result<(), String> {
+        let mut feed = host.feed(0);
+        let mut last: BTreeMap<SessionKey, serde_json::Value> = BTreeMap::new();
+        loop {
+            let rows = feed.pull().await.map_err(|error| format!("the feed cannot be read: {error}"))?;
+            if rows.is_empty() {
+                break;
+            }
+            for row in rows.into_iter().filter(|row| row.kind == "session.status") {
+                last.insert(row.session, serde_json::from_slice(&row.body).unwrap_or_default());
+            }
+        }
+        for judge in self.judges.iter().flatten() {
+            let store = host.store();
+            let Ok(Some(row)) = store.session(judge.key) else { return Err("a row is gone".to_owned()) };
+            let told = last.get(&row.key).and_then(|body| body.get("status")).and_then(|told| told.as_str());
+            if told != Some(row.status.as_str()) {
+                return Err(format!("{}: the feed says {told:?}, the record {}", row.id, row.status));
+            }
+            let page = mainstay_host::timeline::page(store.as_ref(), &row, None, 1_000)
+                .map_err(|error| format!("the timeline cannot be read: {error}"))?;
+            for item in page.items {
+                let shown = judge.shown.get(&ItemId(item.id.clone())).cloned().unwrap_or_default();
+                if item.text != shown {
+                    return Err(format!(
+                        "item {}: the timeline shows {:?}, not {shown:?}",
+                        item.id, item.text
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn judge_rest(&mut self, host: &Arc<Host>, readers: &mut Vec<Reader>) -> Result<(), String> {
+        self.follow(host, readers, true).await?;
+        for session in 0..SESSIONS {
+            let Some(judge) = &self.judges[session] else { continue };
+            if judge.fold.as_ref().is_some_and(|fold| fold.deleted) {
+                continue;
+            }
+            let id = session_id(session);
+            let (row, state) =
+                host.state(id.as_str()).await.map_err(|error| format!("{id} cannot be loaded: {error}"))?;
+            if judge.fold.as_ref() != Some(&state) {
+                return Err(format!("{id}: the fold of the journal is not the state that the host loads"));
+            }
+            judge
+                .judge_rest(&row.status, row.reason.as_deref())
+                .map_err(|why| format!("at rest, {id}: {why}"))?;
+            if self.read[session] != judge.rows.len() {
+                return Err(format!(
+                    "{id}: a reader saw {} of {} rows",
+                    self.read[session],
+                    judge.rows.len()
+                ));
+            }
+            let rows = judge.rows.len();
+            self.read[session] = 0;
+            let mut fresh = Vec::new();
+            self.follow(host, &mut fresh, true).await?;
+            drop(fresh);
+            if self.read[session] != rows {
+                return Err(format!(
+                    "{id}: a reader from the beginning saw {} of {rows}",
+                    self.read[session]
+                ));
+            }
+            self.covered.events += rows;
+        }
+        self.judge_views(host).await?;
+        let rows = host
+            .sessions(SessionFilter { include_deleted: true, ..SessionFilter::default() }, None, 10)
+            .await
+            .map_err(|error| error.to_string())?;
+        let world = self.world.lock();
+        let ours = |token: &String| !world.is_abandoned(token);
+        for keeper in world.keepers.values().filter(|keeper| keeper.lives() && ours(&keeper.token)) {
+            if !rows.rows.iter().any(|row| row.process == Some(keeper.process)) {
+                return Err(format!("{} lives and belongs to no session", keeper.token));
+            }
+        }
+        self.covered.taken = world.truth.received.len();
+        self.covered.answers = world.truth.chosen.len();
+        Ok(())
+    }
+}
