@@ -179,11 +179,16 @@ impl Session {
                 self.advance(moment, out);
             }
             _ if self.first_turn_deaths >= CRASH_LOOP_DEATHS && self.recovering.is_none() => {
+                let last = out.events.iter().rev().find_map(|stamped| match &stamped.event {
+                    Event::ProcessExited { exit, .. } => Some(failure_of(exit)),
+                    _ => None,
+                });
                 let failure = Failure::new(
                     FailureCode::CrashLoop,
                     format!(
-                        "the agent died in its first turn {} times in a row; it is not started again by itself",
-                        self.first_turn_deaths
+                        "the agent died in its first turn {} times in a row and is not started again by itself; the last time, {}",
+                        self.first_turn_deaths,
+                        last.map_or_else(|| "nothing is known".to_owned(), |failure| failure.message)
                     ),
                 );
                 self.emit(

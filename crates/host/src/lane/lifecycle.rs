@@ -13,7 +13,7 @@ use mainstay_agents::ThreadContext;
 use mainstay_agents::launch::AgentKind;
 use mainstay_core::digest::sha256_hex;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
-use mainstay_core::session::{Input, Moment, Out, Phase, Reply};
+use mainstay_core::session::{Input, Moment, Out, Phase, Reply, StatusReport};
 use mainstay_core::{Command, Cursor, LaunchSnapshot, ProcessToken, Session, SessionId};
 use mainstay_keeper::wire::ToKeeper;
 use mainstay_keeper::{KeeperFolder, ReservedFolder, SpoolReader};
@@ -105,6 +105,12 @@ impl Created {
     }
 }
 
+/// The status as the record shows it, so that the feed tells changes only.
+fn shown_in(row: &SessionRow) -> Option<StatusReport> {
+    let status = serde_json::from_value(serde_json::Value::String(row.status.clone())).ok()?;
+    Some(StatusReport { status, reason: row.reason.clone() })
+}
+
 /// The scope in which a thread belongs to one session: agent and account home.
 fn scope_of(launch: &LaunchSnapshot) -> String {
     format!("{}:{}", launch.agent, launch.account_home.as_deref().unwrap_or("default"))
@@ -146,7 +152,7 @@ impl Lane {
             submitted: (machine.epoch, machine.head),
             fence: row.fence,
             stored: true,
-            shown: None,
+            shown: shown_in(&row),
             since_snapshot: loaded.tail_rows,
             scope: scope_of(&machine.launch),
             agent: machine.launch.agent.0.clone(),

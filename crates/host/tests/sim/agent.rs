@@ -38,8 +38,6 @@ pub(crate) struct Truth {
     pub(crate) saved: BTreeSet<String>,
     /// Conversations with a history (Codex).
     pub(crate) histories: BTreeMap<String, Vec<Turn>>,
-    /// Turns of which something was said while nobody listened.
-    pub(crate) unheard: BTreeSet<String>,
     names: u64,
     pub(crate) violations: Vec<String>,
 }
@@ -116,9 +114,9 @@ impl Agent {
         }
     }
 
-    pub(crate) fn disconnect(&mut self, truth: &mut Truth) {
+    pub(crate) fn disconnect(&mut self) {
         if let Self::Codex(agent) = self {
-            agent.disconnect(truth);
+            agent.disconnect();
         }
     }
 

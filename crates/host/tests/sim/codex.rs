@@ -47,8 +47,6 @@ pub(crate) struct Codex {
     subscribed: bool,
     running: Option<Running>,
     lines: VecDeque<Value>,
-    /// The turn that ended last: its last words may not be out yet.
-    last: Option<String>,
     ids: u64,
     /// Answered request ids of the present connection, by number.
     answered: BTreeMap<u64, String>,
@@ -66,7 +64,6 @@ impl Codex {
             subscribed: false,
             running: None,
             lines: VecDeque::new(),
-            last: None,
             ids: 0,
             answered: BTreeMap::new(),
         }
@@ -80,13 +77,7 @@ impl Codex {
         self.connection = Some(number);
     }
 
-    pub(crate) fn disconnect(&mut self, truth: &mut Truth) {
-        if let Some(running) = &self.running {
-            truth.unheard.insert(running.id.clone());
-        }
-        if !self.lines.is_empty() {
-            truth.unheard.extend(self.last.clone());
-        }
+    pub(crate) fn disconnect(&mut self) {
         self.connection = None;
         self.subscribed = false;
         self.lines.clear();
@@ -98,7 +89,7 @@ impl Codex {
     /// The process is gone: its turn is cut.
     pub(crate) fn die(&mut self, truth: &mut Truth) {
         self.alive = false;
-        self.disconnect(truth);
+        self.disconnect();
         self.end_turn("interrupted", truth);
     }
 
@@ -269,7 +260,6 @@ impl Codex {
 
     fn end_turn(&mut self, status: &str, truth: &mut Truth) {
         let Some(running) = self.running.take() else { return };
-        self.last = Some(running.id.clone());
         if let Some(asked) = &running.asked
             && let Some(id) = asked.id
         {
@@ -333,9 +323,6 @@ impl Codex {
                 self.notify("item/completed", about(&item));
             }
             Act::Say => {
-                if !self.subscribed {
-                    truth.unheard.insert(turn.clone());
-                }
                 self.ids += 1;
                 let id = format!("a-{}-{}", self.token, self.ids);
                 let text = format!("[{id}]");

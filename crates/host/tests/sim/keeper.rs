@@ -146,7 +146,7 @@ impl Keeper {
         if !self.agent.reconnects() || self.connection.take().is_none() {
             return;
         }
-        self.agent.disconnect(around.truth);
+        self.agent.disconnect();
         self.record_control(RecordKind::Disconnected, now, &Control::Disconnected { reason });
         let mut waiting: Vec<u64> =
             self.ordinary.drain(..).chain(self.urgent.drain(..)).map(|waiting| waiting.n).collect();

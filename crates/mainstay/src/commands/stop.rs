@@ -6,6 +6,7 @@ use crate::client::{Client, encode};
 use crate::config::Settings;
 use crate::failure::{Exit, Failure};
 use crate::output;
+use mainstay_keeper::ps::AgentState;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
@@ -35,12 +36,35 @@ pub(crate) async fn stop(settings: &Settings, args: &StopArgs, json: bool) -> Re
     let host = HostProcess::find(&client).await?;
     let mode = stop_host(&client, mode, json).await?;
     host.ended().await?;
+    if mode == "kill" {
+        refuse_survivors(settings)?;
+    }
     if json {
         output::json(&json!({ "stopped": true, "mode": mode }))?;
     } else {
         output::line("the host has ended")?;
     }
     Ok(Exit::Completed)
+}
+
+/// Says what a host could not end (a stopped keeper, say), rather than that all is over.
+fn refuse_survivors(settings: &Settings) -> Result<(), Failure> {
+    let rows = mainstay_keeper::ps(&settings.home).map_err(|error| Failure::other(&error))?;
+    let alive: Vec<String> = rows
+        .into_iter()
+        .filter(|row| !matches!(row.agent, AgentState::Gone | AgentState::NotStarted))
+        .map(|row| row.token)
+        .collect();
+    if alive.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Exit::InDoubt,
+        format!(
+            "the host has ended, but these agents could not be ended: {} (see `mainstay ps`)",
+            alive.join(", ")
+        ),
+    ))
 }
 
 /// Orders the end; asks where sessions are busy and somebody can be asked.
