@@ -203,7 +203,11 @@ impl CodexAdapter {
         let state = &self.sessions.slot(at).state;
         // Still in flight on this connection, or given after the page was asked for (which may be answered late): its own
         // answer and user message tell.
-        let settles = |input: &Input| !self.in_flight(&input.submission) && input.request <= look.asked;
+        let settles = |input: &Input| {
+            // One given on this connection is no loss of the one before: its own answer and user message tell.
+            let concerns_it = look.why != Lookup::Reattach || input.lost;
+            concerns_it && !self.in_flight(&input.submission) && input.request <= look.asked
+        };
         let Some(input) = state.input.clone().filter(settles) else {
             return;
         };

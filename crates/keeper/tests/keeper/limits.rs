@@ -36,7 +36,9 @@ fn a_full_spool_stops_the_agent_and_a_commit_lets_it_go_on_without_a_gap() {
     keeper.send(&ToKeeper::Committed { position: first });
     let second = wait_standstill(&mut keeper);
     assert!(second >= first + 200_000, "{second}");
-    assert!(matches!(keeper.reader.read(0, 1000), Err(SpoolReadError::Gone { .. })));
+    wait_until("what was committed is deleted", || {
+        matches!(keeper.reader.read(0, 1000), Err(SpoolReadError::Gone { .. }))
+    });
     let segments = std::fs::read_dir(keeper.folder.spool_path()).expect("dir").count();
     assert!(segments <= before + 2, "{before} segments became {segments}");
     for (number, text) in keeper.messages().iter().enumerate() {
