@@ -71,7 +71,8 @@ async fn start(home: &Path, started_in: Option<&Path>, log: &Path) -> std::io::R
     let stderr = File::options().create(true).append(true).mode(0o600).open(log)?;
     let log_begin = stderr.metadata()?.len();
     let mut command = Command::new("/proc/self/exe");
-    command.args(["serve", "--json", "--background"]);
+    // Its name for people who look at processes; the program is the running one also after an upgrade on disk.
+    command.arg0("mainstay").args(["serve", "--json", "--background"]);
     if let Some(folder) = started_in {
         command.arg("--started-in").arg(folder);
     }

@@ -1,6 +1,7 @@
 //! `attach`: the past of a session, and what comes.
 
-use super::{approvals, client};
+use super::approvals;
+use crate::background;
 use crate::cli::AttachArgs;
 use crate::client::encode;
 use crate::config::Settings;
@@ -16,7 +17,7 @@ pub(crate) async fn attach(
     args: &AttachArgs,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let client = client(settings);
+    let client = background::ensure_host(settings, environment.current_folder().as_deref()).await?;
     let path = format!("/v1/sessions/{}", encode(&args.session));
     // The cursor first: what comes between it and the page is shown twice rather than not at all.
     let session = client.get(&path).await?;

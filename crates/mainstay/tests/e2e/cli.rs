@@ -114,7 +114,6 @@ fn without_a_host_it_is_three_and_nothing_is_started() {
         &["show", "s"],
         &["send", "s", "hi"],
         &["interrupt", "s"],
-        &["attach", "s"],
         &["events", "s"],
         &["agents"],
         &["stop", "s"],
@@ -294,6 +293,29 @@ fn attach_shows_the_past_and_what_comes_and_leaves_without_a_stop() {
     assert_eq!(show(&host.client(), &session)["status"], "running", "leaving stopped the turn");
     interrupt(&host.client(), &session);
     world.end(host);
+}
+
+#[test]
+fn attach_starts_a_host_again_after_a_kill_and_nothing_is_missing() {
+    let world = World::new();
+    let mut host = world.start();
+    let gate = world.home.root().join("gate");
+    let session =
+        world.create(&host, "scripted", &format!("SAY part ;; GATE {} ;; SAY rest", gate.display()));
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    follower.until(&mut sse, "text", crate::support::is("item.delta"));
+    host.kill9();
+    let mut attached = Running::start(&world, &["attach", &session, "--json"]);
+    attached.lines.next().unwrap().unwrap();
+    mainstay_testkit::agents::open_gate(&gate);
+    assert_eq!(attached.until("turn.ended")["outcome"], "completed");
+    attached.press_ctrl_c();
+    assert_eq!(attached.code(), Some(0));
+    let items = run(&world, &["show", &session, "--json"]).expect_code(0);
+    assert!(!items.out.is_empty());
+    run(&world, &["stop", "--host", "--kill"]).expect_code(0);
+    world.nothing_left();
 }
 
 #[test]
