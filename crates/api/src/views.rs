@@ -146,6 +146,10 @@ pub(crate) struct AgentView {
     /// How to install it, where it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) install: Option<String>,
+    /// Its version as last seen; null: not seen by this host, and looking would start it.
+    pub(crate) version: Option<String>,
+    /// `signed_in`, `signed_out` or `unknown`; telling more would need a start of the agent.
+    pub(crate) sign_in: &'static str,
     /// What its adapter can do.
     pub(crate) capabilities: Capabilities,
 }
@@ -158,6 +162,8 @@ impl From<AgentEntry> for AgentView {
             installed: entry.installed,
             path: entry.path.map(|path| path.display().to_string()),
             install: entry.install,
+            version: None,
+            sign_in: "unknown",
             capabilities: entry.capabilities,
         }
     }
