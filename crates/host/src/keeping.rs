@@ -65,6 +65,10 @@ pub trait Keeping: std::fmt::Debug + Send + Sync {
     fn note_thread(&self, folder: &KeeperFolder, thread: &str) -> Result<(), FolderError>;
     /// Tokens of folders that no record claims; those of settled ones are deleted. Blocking.
     fn unclaimed(&self, claimed: &BTreeSet<String>) -> Vec<String>;
+    /// Another keeper than `except` whose agent lives, or may live, and holds this thread.
+    fn holder_of(&self, _thread: &str, _except: &str) -> Option<String> {
+        None
+    }
 }
 
 /// Time and tokens.
@@ -198,6 +202,20 @@ impl Keeping for Keepers {
 
     fn note_thread(&self, folder: &KeeperFolder, thread: &str) -> Result<(), FolderError> {
         folder.append_thread(thread)
+    }
+
+    fn holder_of(&self, thread: &str, except: &str) -> Option<String> {
+        let holds = |folder: &KeeperFolder| {
+            folder.token != except
+                && folder.threads().is_ok_and(|threads| threads.iter().any(|bound| bound == thread))
+                && !matches!(
+                    probe(folder),
+                    Probe::Unused
+                        | Probe::Ended { .. }
+                        | Probe::KeeperGone { agent: AgentTrace::Gone(_) | AgentTrace::NeverRan }
+                )
+        };
+        self.dir.list().ok()?.into_iter().find(holds).map(|folder| folder.token)
     }
 
     fn unclaimed(&self, claimed: &BTreeSet<String>) -> Vec<String> {

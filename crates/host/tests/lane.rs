@@ -8,6 +8,7 @@ use mainstay_host::fault::FaultPlan;
 use mainstay_host::{
     AgentConfig, Delivered, Host, HostConfig, NewSessionRequest, ShutdownMode, Subscription,
 };
+use mainstay_keeper::{AgentTrace, Probe};
 use mainstay_store::{Fault, WriteError};
 use mainstay_testkit::agents::{scripted_acp_binary, sibling_binary};
 use mainstay_testkit::contain::Containment;
@@ -329,6 +330,71 @@ async fn a_damaged_row_stops_one_session_and_no_other() {
     until(&mut subscription, |event| matches!(event, Event::TurnEnded { turn, .. } if turn.as_str() == "t2"))
         .await;
     assert_eq!(host.sessions(Default::default(), None, 10).await.expect("listed").rows.len(), 2);
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_that_an_unclaimed_keepers_agent_holds_is_not_taken_up_beside_it() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let state = home.path().join("state");
+    let stop_host = async |host: Arc<Host>, mode| {
+        host.shutdown(mode).await;
+        drop(Arc::into_inner(host));
+    };
+    let host = Host::start(config(home.path())).await.expect("starts");
+    let (id, _) = host.create(request(home.path(), "SAY one"), None).await.expect("created");
+    let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+    until(&mut subscription, turn_ended).await;
+    drop(subscription);
+    stop_host(host, ShutdownMode::Kill).await;
+    let backup = std::fs::read(state.join("mainstay.db")).expect("a backup");
+
+    let send = |id: &'static str| Command::Send {
+        submission: SubmissionId::from(id),
+        content: vec![ContentBlock::text("SAY more")],
+        delivery: Delivery::Auto,
+        resends: None,
+    };
+    let host = Host::start(config(home.path())).await.expect("starts");
+    let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+    host.command(id.as_str(), send("m2"), None).await.expect("accepted");
+    let ended = |turn: &'static str| move |event: &Event| matches!(event, Event::TurnEnded { turn: of, .. } if of.as_str() == turn);
+    until(&mut subscription, ended("t2")).await;
+    drop(subscription);
+    stop_host(host, ShutdownMode::Detach).await;
+
+    // The database is restored from before that process; its keeper and agent live on.
+    for side in ["mainstay.db-wal", "mainstay.db-shm"] {
+        drop(std::fs::remove_file(state.join(side)));
+    }
+    std::fs::write(state.join("mainstay.db"), backup).expect("restored");
+    let host = Host::start(config(home.path())).await.expect("starts");
+    let [unclaimed] = &host.found().unclaimed[..] else { panic!("{:?}", host.found()) };
+    let manifest =
+        std::fs::read(state.join("keepers").join(unclaimed).join("manifest.json")).expect("a manifest");
+    let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+    host.command(id.as_str(), send("m3"), None).await.expect("accepted");
+    let held = |event: &Event| {
+        matches!(event, Event::SessionRecovering { failure: Some(failure), .. }
+        if failure.code == mainstay_core::content::FailureCode::ActiveWriter)
+    };
+    until(&mut subscription, held).await;
+    until(&mut subscription, |event| matches!(event, Event::LeaseReleased { .. })).await;
+
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("JSON");
+    let keeper = i32::try_from(manifest["keeper"]["pid"].as_i64().expect("a pid")).expect("a pid");
+    let keeper = rustix::process::Pid::from_raw(keeper).expect("a pid");
+    rustix::process::kill_process(keeper, rustix::process::Signal::KILL).expect("killed");
+    let free = mainstay_testkit::wait::wait_for(DEADLINE, || {
+        let folder = mainstay_keeper::KeepersDir::new(state.join("keepers")).folder(unclaimed);
+        let seen = mainstay_keeper::probe(&folder);
+        matches!(seen, Probe::KeeperGone { agent: AgentTrace::Gone(_) }).then_some(())
+    });
+    assert!(free.is_some(), "the unclaimed agent does not end");
+    host.command(id.as_str(), Command::Start, None).await.expect("tried again");
+    until(&mut subscription, ended("t2")).await;
     host.shutdown(ShutdownMode::Kill).await;
     containment.assert_empty(DEADLINE);
 }

@@ -54,6 +54,10 @@ impl Lane {
     }
 
     fn tell(&mut self, decision: &Decision) {
+        if let Some(failure) = self.held_elsewhere(decision) {
+            self.decide_own(Input::Agent(AgentEvent::ThreadRefused { failure }));
+            return;
+        }
         let mut translated = Translated::default();
         let told = match &mut self.process {
             Some(process) => process.adapter.tell(&self.bound.machine.id, decision, &mut translated),
@@ -69,6 +73,17 @@ impl Lane {
             }
             Err(cannot) => self.cannot_tell(decision, &cannot),
         }
+    }
+
+    /// A thread that another living keeper's agent holds (a restored database forgot it) is not taken up beside it.
+    fn held_elsewhere(&self, decision: &Decision) -> Option<Failure> {
+        let Decision::OpenThread { resume: Some(thread), .. } = decision else { return None };
+        let own = self.process.as_ref().map_or("", |process| process.token.as_str());
+        let holder = self.shared.keeping.holder_of(thread.as_str(), own)?;
+        let message = format!(
+            "thread {thread} is held by the agent of keeper {holder}, which no record claims; end that one first (`mainstay ps`)"
+        );
+        Some(Failure::new(FailureCode::ActiveWriter, message))
     }
 
     fn cannot_tell(&mut self, decision: &Decision, cannot: &CannotTell) {
