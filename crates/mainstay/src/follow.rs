@@ -47,6 +47,8 @@ pub(crate) struct Following {
     pub(crate) json: bool,
     /// Requests that were open already, as the host lists them.
     pub(crate) open: Vec<Value>,
+    /// Messages of the agent that were open already: their items, with the bytes of text that were shown.
+    pub(crate) shown: Vec<(String, u64)>,
 }
 
 /// What the follower knows of the message and its turn.
@@ -66,7 +68,7 @@ pub(crate) async fn follow(following: Following) -> Result<Exit, Failure> {
     let follower = Follower {
         last_event: following.after.clone(),
         watched: Watched { submission, ..Watched::default() },
-        screen: Screen::default(),
+        screen: Screen::after(following.shown.clone()),
         desk: Desk::new(following.approvals),
         interrupts: 0,
         following,
@@ -371,11 +373,12 @@ mod tests {
             approvals: Approvals::LeaveOpen,
             json: true,
             open: Vec::new(),
+            shown: Vec::new(),
         };
         Follower {
             last_event: String::new(),
             watched: Watched { submission, ..Watched::default() },
-            screen: Screen::default(),
+            screen: Screen::after(following.shown.clone()),
             desk: Desk::new(Approvals::LeaveOpen),
             interrupts: 0,
             following,

@@ -26,7 +26,18 @@ pub(crate) async fn attach(
     let mut requests = client.get(&format!("{path}/requests")).await?;
     let open = requests["requests"].as_array_mut().map(std::mem::take).unwrap_or_default();
     let items = page["items"].as_array().map_or(&[] as &[Value], Vec::as_slice);
+    let mut shown = Vec::new();
     for item in items.iter().rev() {
+        if item["kind"] == "agent_message" && item["state"] == "open" {
+            let text = item["text"].as_str().unwrap_or_default();
+            let bytes = item["text_from"].as_u64().unwrap_or(0) + text.len() as u64;
+            shown.push((item["id"].as_str().unwrap_or_default().to_owned(), bytes));
+            if !json {
+                // What comes goes on behind it.
+                output::text(text)?;
+                continue;
+            }
+        }
         if json {
             output::json(item)?;
         } else {
@@ -49,6 +60,7 @@ pub(crate) async fn attach(
         approvals,
         json,
         open,
+        shown,
     })
     .await
 }

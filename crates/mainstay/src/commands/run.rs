@@ -62,6 +62,7 @@ pub(crate) async fn run(
         approvals,
         json,
         open: Vec::new(),
+        shown: Vec::new(),
     })
     .await
 }

@@ -45,6 +45,7 @@ pub(crate) async fn send(
         approvals,
         json,
         open: Vec::new(),
+        shown: Vec::new(),
     })
     .await
 }

@@ -15,6 +15,11 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
+    /// A screen on which the beginnings of open messages stand already; the last one's line goes on.
+    pub(crate) fn after(shown: Vec<(String, u64)>) -> Self {
+        Self { mid_line: !shown.is_empty(), messages: shown.into_iter().collect() }
+    }
+
     /// Shows an event.
     pub(crate) fn show(&mut self, data: &Value) -> io::Result<()> {
         let text = |member: &str| data[member].as_str().unwrap_or_default();
