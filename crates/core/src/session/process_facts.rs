@@ -37,8 +37,9 @@ impl Session {
             ProcessFact::Exited { process, exit } => {
                 self.expect_process(&process, "Exited")?;
                 let stopping = self.stopping;
+                let (cause, failure) = (exit.cause, failure_of(&exit));
                 self.settle_exit(exit, moment, out);
-                self.go_on_after_exit(stopping, moment, out);
+                self.go_on_after_exit(cause, failure, stopping, moment, out);
             }
             ProcessFact::Connection { process, connection } => {
                 self.expect_process(&process, "Connection")?;
@@ -137,18 +138,21 @@ impl Session {
     }
 
     /// `stopping`: the order that stood when the process ended. It counts however the process ended.
-    fn go_on_after_exit(&mut self, stopping: Option<CloseOrder>, moment: &Moment<'_>, out: &mut Out) {
-        let exit_cause = out.events.iter().rev().find_map(|stamped| match &stamped.event {
-            Event::ProcessExited { exit, .. } => Some(exit.cause),
-            _ => None,
-        });
+    fn go_on_after_exit(
+        &mut self,
+        exit_cause: ExitCause,
+        failure: Failure,
+        stopping: Option<CloseOrder>,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) {
         let cause = match stopping {
-            Some(order @ (CloseOrder::User | CloseOrder::Kill)) => Some(ExitCause::Ordered { order }),
+            Some(order @ (CloseOrder::User | CloseOrder::Kill)) => ExitCause::Ordered { order },
             _ => exit_cause,
         };
         match cause {
             // A user's stop pauses what was queued.
-            Some(ExitCause::Ordered { order: CloseOrder::User | CloseOrder::Kill }) => {
+            ExitCause::Ordered { order: CloseOrder::User | CloseOrder::Kill } => {
                 if self.submissions.iter().any(super::OpenSubmission::waits) {
                     let paused = Event::SessionUpdated {
                         name: None,
@@ -159,18 +163,7 @@ impl Session {
                     self.emit(out, moment.now, paused);
                 }
             }
-            Some(ExitCause::SpawnFailed) => {
-                let failure = out
-                    .events
-                    .iter()
-                    .rev()
-                    .find_map(|stamped| match &stamped.event {
-                        Event::ProcessExited { exit, .. } => Some(failure_of(exit)),
-                        _ => None,
-                    })
-                    .unwrap_or_else(|| {
-                        Failure::new(FailureCode::SpawnFailed, "the agent could not be started")
-                    });
+            ExitCause::SpawnFailed => {
                 self.emit(
                     out,
                     moment.now,
@@ -179,16 +172,11 @@ impl Session {
                 self.advance(moment, out);
             }
             _ if self.first_turn_deaths >= CRASH_LOOP_DEATHS && self.recovering.is_none() => {
-                let last = out.events.iter().rev().find_map(|stamped| match &stamped.event {
-                    Event::ProcessExited { exit, .. } => Some(failure_of(exit)),
-                    _ => None,
-                });
                 let failure = Failure::new(
                     FailureCode::CrashLoop,
                     format!(
                         "the agent died in its first turn {} times in a row and is not started again by itself; the last time, {}",
-                        self.first_turn_deaths,
-                        last.map_or_else(|| "nothing is known".to_owned(), |failure| failure.message)
+                        self.first_turn_deaths, failure.message
                     ),
                 );
                 self.emit(
