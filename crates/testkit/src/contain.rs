@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::process::{Pid, WaitOptions, getpid, getsid, set_child_subreaper, waitpid};
+use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
 
 use crate::wait::wait_for;
 
@@ -203,10 +203,12 @@ impl Drop for Containment {
 
 fn reap_adopted_zombies() {
     let own_pid = getpid().as_raw_nonzero().get();
-    let Ok(own_session) = getsid(None) else { return };
+    // Read, not asked by `getsid`: where the session's leader is outside our pid namespace the number is 0, and
+    // that is a session like any other here, but no `Pid`.
+    let Some(Stat { session: own_session, .. }) = Stat::read(own_pid) else { return };
     for child in children_of(own_pid) {
         let Some(stat) = Stat::read(child) else { continue };
-        let adopted = stat.session != own_session.as_raw_nonzero().get() && !is_owned(child);
+        let adopted = stat.session != own_session && !is_owned(child);
         if stat.zombie && adopted && stat.parent == own_pid {
             // Another thread may have been faster; both outcomes are fine.
             waitpid(Pid::from_raw(child), WaitOptions::NOHANG).ok();
