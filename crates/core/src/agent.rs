@@ -191,6 +191,8 @@ pub enum AgentEvent {
         /// True where the agent confirms that it is settled after an answer of ours.
         confirmed: bool,
     },
+    /// The agent let the thread go: after `CloseThread`, or by itself. Nothing more comes of it.
+    ThreadClosed,
     /// The plan, whole (ACP plan entries).
     Plan(Value),
     /// Context and cost, as the agent counts them.
@@ -290,6 +292,9 @@ pub enum Decision {
         /// What was offered, so that a decline finds its option.
         options: Vec<PermissionOption>,
     },
+    /// Leave the thread, in a process that goes on with others (capability `close_thread`). The agent's answer is
+    /// [`AgentEvent::ThreadClosed`].
+    CloseThread,
 }
 
 impl Decision {

@@ -437,6 +437,7 @@ impl Adapter for AcpAdapter {
             Decision::Answer { key, answer, options } => {
                 self.answer_permission(at, key, answer, options, out)
             }
+            Decision::CloseThread => Err(CannotTell::Unsupported("close_thread")),
         }
     }
 

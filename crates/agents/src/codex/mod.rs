@@ -298,6 +298,7 @@ impl Adapter for CodexAdapter {
             Decision::Steer { turn, submission, content } => self.steer(at, turn, submission, content, out),
             Decision::Interrupt { turn } => self.interrupt(at, turn.as_ref(), out),
             Decision::Answer { key, answer, .. } => self.answer_request(at, key, answer, out),
+            Decision::CloseThread => Err(CannotTell::Unsupported("close_thread")),
         }
     }
 
