@@ -6,6 +6,7 @@ use crate::agent::NoticeLevel;
 use crate::content::{Failure, FailureCode, Outcome};
 use crate::event::{Event, LeaseEnd, QueueReason, RequestEnd, SettlesBy};
 use crate::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
+use crate::work::Provenance;
 use crate::{ProcessToken, Refusal, SubmissionId, TurnId};
 
 impl Session {
@@ -82,7 +83,9 @@ impl Session {
             return;
         };
         self.cut_items(None, moment, out);
-        self.close_requests(None, RequestEnd::Lost, moment, out);
+        self.close_requests(|_| true, RequestEnd::Lost, moment, out);
+        self.end_background(moment, out);
+        self.lose_controls(moment, out);
         self.settle_submissions(&exit, moment, out);
         let ordered = exit.cause.ordered() || self.stopping.is_some();
         let failure = failure_of(&exit);
@@ -96,9 +99,12 @@ impl Session {
         let reason = match exit.cause {
             ExitCause::ReservationUnused => LeaseEnd::Unused,
             ExitCause::Abandoned => LeaseEnd::Abandoned,
+            ExitCause::ThreadClosed => LeaseEnd::ThreadClosed,
             _ => LeaseEnd::ProcessGone,
         };
-        self.emit(out, moment.now, Event::ProcessExited { process: process.clone(), exit });
+        if exit.cause != ExitCause::ThreadClosed {
+            self.emit(out, moment.now, Event::ProcessExited { process: process.clone(), exit });
+        }
         if !strays.is_empty() {
             self.emit(out, moment.now, Event::StraysFound { process, strays });
         }
@@ -153,12 +159,14 @@ impl Session {
         match cause {
             // A user's stop pauses what was queued.
             ExitCause::Ordered { order: CloseOrder::User | CloseOrder::Kill } => {
+                self.cancel_waiting_controls(moment, out);
                 if self.submissions.iter().any(super::OpenSubmission::waits) {
                     let paused = Event::SessionUpdated {
                         name: None,
                         options: None,
                         archived: None,
                         queue_paused: Some(true),
+                        by: Provenance::Unknown,
                     };
                     self.emit(out, moment.now, paused);
                 }
@@ -222,6 +230,7 @@ fn failure_of(exit: &ProcessExit) -> Failure {
         ExitCause::ReservationUnused => (FailureCode::Gone, "the agent never ran".to_owned()),
         ExitCause::Rebooted => (FailureCode::Gone, "the machine was started anew".to_owned()),
         ExitCause::Abandoned => (FailureCode::Gone, "a user gave the process up".to_owned()),
+        ExitCause::ThreadClosed => (FailureCode::Gone, "the agent let the conversation go".to_owned()),
     };
     let tail = exit.stderr_tail.trim();
     let message = if tail.is_empty() { message } else { format!("{message}; its last words: {tail}") };

@@ -9,6 +9,7 @@ use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::event::EpochReason;
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
+use mainstay_core::work::ControlEnd;
 use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal};
 use mainstay_store::{IdRegistration, NewInput, WriteOp};
 use std::borrow::Cow;
@@ -105,7 +106,11 @@ impl Lane {
                 let settled = AgentEvent::RequestSettled { key: key.clone(), confirmed: false };
                 self.decide_own(Input::Agent(settled));
             }
-            Decision::Interrupt { .. } => {
+            Decision::Control { id, .. } => {
+                let end = ControlEnd::Refused { failure };
+                self.decide_own(Input::Agent(AgentEvent::ControlEnded { control: id.clone(), end }));
+            }
+            Decision::Interrupt { .. } | Decision::CloseThread => {
                 tracing::warn!(session = %self.bound.machine.id, %cannot, "a stop could not be told to the agent");
             }
         }
