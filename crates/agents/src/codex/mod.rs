@@ -59,6 +59,7 @@ impl CodexAdapter {
                 resume: true,
                 confirms_answers: true,
                 settles_by_history: true,
+                close_thread: true,
                 ..Capabilities::bare(TakenProof::ClientId)
             },
             connection: Connection::default(),
@@ -174,6 +175,7 @@ impl CodexAdapter {
                 self.steer_answered(at, submission, &turn, again, result, out);
             }
             Asked::Interrupt { turn, .. } => self.interrupt_answered(at, &turn, result, out),
+            Asked::Close { .. } => self.thread_left(at, out),
         }
     }
 
@@ -264,6 +266,10 @@ impl Adapter for CodexAdapter {
 
     fn unbind(&mut self, session: &SessionId) {
         self.sessions.unbind(session);
+        // Late answers to what was asked for it are nobody's, also where it is bound again.
+        let asked = self.connection.asked.len();
+        self.connection.asked.retain(|_, asked| asked.session() != Some(session));
+        self.connection_changed |= self.connection.asked.len() != asked;
     }
 
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {
@@ -297,7 +303,7 @@ impl Adapter for CodexAdapter {
             Decision::Interrupt { turn } => self.interrupt(at, turn.as_ref(), out),
             Decision::Answer { key, answer, .. } => self.answer_request(at, key, answer, out),
             Decision::Control { control, .. } => Err(CannotTell::Unsupported(control.capability())),
-            Decision::CloseThread => Err(CannotTell::Unsupported("close_thread")),
+            Decision::CloseThread => self.close_thread(at, out),
         }
     }
 

@@ -375,8 +375,8 @@ impl Lane {
     /// The store did not take the batch: nothing of it happened, nor of what was decided on top of it. Stops leave all
     /// the same, unnumbered.
     async fn undo(&mut self, done: InFlight, error: WriteError) {
-        let session = self.members.first().map(|member| &member.machine.id);
-        tracing::warn!(?session, %error, "the store did not take a batch; the lane loads again");
+        let sessions: Vec<&str> = self.members.iter().map(|member| member.machine.id.as_str()).collect();
+        tracing::warn!(?sessions, %error, "the store did not take a batch; the lane loads again");
         let pending = std::mem::take(&mut self.pending);
         let known = !error.is_refusal();
         let closes = done

@@ -229,6 +229,12 @@ impl Lane {
             self.shared.remove_folder(folder);
         }
         self.journal_unrecorded_stops();
+        for at in 0..self.members.len() {
+            // It may be bound, where it was free before.
+            if let Some(message) = self.members[at].stay() {
+                self.on_message(at, message);
+            }
+        }
     }
 
     /// Decides stops again that left unrecorded. What they tell the agent again is aimed at ids and changes nothing.

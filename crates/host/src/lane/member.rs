@@ -239,10 +239,16 @@ impl Member {
         self.touched = false;
         self.told_to_leave = false;
         self.broken = None;
-        // What it was to take elsewhere it still takes there.
-        self.parting.take_if(|parting| !matches!(parting, Parting::To(..) | Parting::Alone(_)));
         for (woken, _) in &mut self.wake {
             *woken = false;
+        }
+    }
+
+    /// Stays after all. What it was asked is to be decided anew.
+    pub(super) fn stay(&mut self) -> Option<LaneMessage> {
+        match self.parting.take()? {
+            Parting::To(_, message) | Parting::Alone(message) => Some(*message),
+            Parting::Anew | Parting::AtRest | Parting::NeverWas => None,
         }
     }
 

@@ -493,6 +493,8 @@ impl Lane {
             }
             match machine.phase {
                 Phase::Reserved | Phase::Spawned => self.leave_now(at),
+                // One that is held back never hears that its thread is open.
+                Phase::Opening if machine.recovering.is_none() => {}
                 Phase::Opening | Phase::Held if machine.turns.is_empty() && !machine.input_untaken() => {
                     if !self.members[at].told_to_leave {
                         self.members[at].told_to_leave = self.tell(at, &Decision::CloseThread);
