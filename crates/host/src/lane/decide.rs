@@ -58,7 +58,8 @@ impl Lane {
                         self.tell(at, &decision);
                     }
                     Effect::Acquire { process, fence } => self.acquire(at, process, fence.0),
-                    Effect::Close { order } => self.close_or_leave(at, order),
+                    // The order stands in the machine.
+                    Effect::Close { .. } => self.close_or_leave(at),
                 }
             }
         }

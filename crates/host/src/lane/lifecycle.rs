@@ -216,11 +216,16 @@ impl Lane {
             Some(process) => self.take_up(process).await,
             None => self.process = None,
         }
-        for at in 0..self.members.len() {
-            self.settle_unused(at);
-        }
         if self.retry_at.is_some() {
             return;
+        }
+        for at in 0..self.members.len() {
+            // One that was leaving may be bound now: it is asked here what it was to be asked elsewhere.
+            let asked = self.members[at].stay();
+            self.settle_unused(at);
+            if let Some(message) = asked {
+                self.on_message(at, message);
+            }
         }
         if let Some(reserved) = self.doubtful_launch.take() {
             // Its reservation did not commit: nothing was started.
@@ -229,12 +234,6 @@ impl Lane {
             self.shared.remove_folder(folder);
         }
         self.journal_unrecorded_stops();
-        for at in 0..self.members.len() {
-            // It may be bound, where it was free before.
-            if let Some(message) = self.members[at].stay() {
-                self.on_message(at, message);
-            }
-        }
     }
 
     /// Decides stops again that left unrecorded. What they tell the agent again is aimed at ids and changes nothing.

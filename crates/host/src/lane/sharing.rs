@@ -405,10 +405,15 @@ impl Lane {
         }
     }
 
-    /// The session's machine is bound to nothing any more: nor is its record.
+    /// Where the session's machine is bound to the process no more, its record is not either.
     pub(super) fn unbind(&mut self, at: usize) {
         let member = &mut self.members[at];
-        let Some(key) = member.claims.take_if(|_| member.machine.process.is_none()) else { return };
+        let own = member.machine.process.as_ref();
+        let is_bound = |key: &ProcessKey| match &self.process {
+            Some(process) if process.key == *key => own == Some(&process.token),
+            _ => own.is_some(),
+        };
+        let Some(key) = member.claims.take_if(|key| !is_bound(key)) else { return };
         member.told_to_leave = false;
         let mut update = SessionUpdate::new(member.key, self.now);
         update.process = Some(None);
@@ -448,9 +453,13 @@ impl Lane {
 
     /// An order to end the session's process: it is carried out where no other session needs the process, else the session
     /// stops its work and leaves.
-    pub(super) fn close_or_leave(&mut self, at: usize, order: CloseOrder) {
+    pub(super) fn close_or_leave(&mut self, at: usize) {
         let key = self.process.as_ref().map(|process| process.key);
-        let Some(whole) = self.close_order().or_else(|| (!self.is_bound(at)).then_some(order)) else {
+        if !self.is_bound(at) {
+            // It has none; what it has reserved elsewhere is found unused there.
+            return;
+        }
+        let Some(whole) = self.close_order() else {
             let turns: Vec<_> =
                 self.members[at].machine.turns.iter().map(|turn| Some(turn.provider.clone())).collect();
             let untaken = turns.is_empty() && self.members[at].machine.input_untaken();

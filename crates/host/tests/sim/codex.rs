@@ -163,8 +163,10 @@ impl Codex {
                 self.ask_again(&thread);
             }
             (Some("thread/unsubscribe"), Some(id)) => {
-                let subscribed =
-                    self.threads.get_mut(&thread).is_some_and(|thread| std::mem::take(&mut thread.subscribed));
+                let subscribed = self
+                    .threads
+                    .get_mut(&thread)
+                    .is_some_and(|thread| std::mem::take(&mut thread.subscribed));
                 let status = if subscribed { "unsubscribed" } else { "notSubscribed" };
                 self.answer(id, json!({ "status": status }));
             }

@@ -23,4 +23,5 @@ mod queue;
 mod reattach;
 mod rest;
 mod secrets;
+mod sharing;
 mod support;
