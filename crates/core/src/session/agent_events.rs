@@ -148,7 +148,7 @@ impl Session {
             _ if self.replace_thread => (None, None),
             (Some(head), _) => (Some(head.clone()), None),
             (None, Some(ThreadSource::Adopt { thread })) => (Some(thread.clone()), None),
-            (None, Some(ThreadSource::Fork(point))) => (None, Some(point.clone())),
+            (None, Some(ThreadSource::Fork(point))) => (None, Some(Box::new(point.clone()))),
             (None, None) => (None, None),
         };
         let options = self.options.clone();
