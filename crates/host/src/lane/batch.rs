@@ -51,6 +51,8 @@ pub(super) enum Then {
     Close(Option<ProcessKey>, CloseOrder),
     /// Ask that process's keeper for a new connection.
     Connect(ProcessKey),
+    /// Open the line to that process's keeper.
+    Relink(ProcessKey),
     /// Note the thread in the keeper's folder, for readers without a database.
     NoteThread(String),
 }
@@ -291,6 +293,11 @@ impl Lane {
                     let _sent = link.send_urgent(ToKeeper::Connect);
                 }
             }
+            Then::Relink(of) => {
+                if self.process.as_ref().is_some_and(|process| process.key == of) {
+                    self.relink();
+                }
+            }
             Then::NoteThread(thread) => {
                 if let Some(process) = &self.process
                     && let Err(error) = self.shared.keeping.note_thread(&process.folder, &thread)
@@ -328,7 +335,7 @@ impl Lane {
                         stopped = true;
                     }
                 }
-                Then::Remove(_) | Then::Connect(_) | Then::NoteThread(_) => {}
+                Then::Remove(_) | Then::Connect(_) | Then::Relink(_) | Then::NoteThread(_) => {}
             }
         }
         if let Some(order) = self.shutdown.as_ref().and_then(|(order, _)| *order).filter(|_| known) {

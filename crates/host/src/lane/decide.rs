@@ -81,7 +81,7 @@ impl Lane {
         let own = self.process.as_ref().map_or("", |process| process.token.as_str());
         let holder = self.shared.keeping.holder_of(thread.as_str(), own)?;
         let message = format!(
-            "thread {thread} is held by the agent of keeper {holder}, which no record claims; end that one first (`mainstay ps`)"
+            "thread {thread} is held by the agent of keeper {holder}, which no record claims; adopt or end that one first (`mainstay recover --keeper {holder} --adopt`, or `--end`)"
         );
         Some(Failure::new(FailureCode::ActiveWriter, message))
     }
@@ -220,6 +220,10 @@ impl Lane {
                 }
                 self.wake.push((false, done));
             }
+            LaneMessage::TakeOver { adoption, operation, answer } => {
+                self.take_over(*adoption, operation, answer);
+            }
+            LaneMessage::FenceAhead { known, done } => self.found_ahead(known, done),
             LaneMessage::Shutdown { order, done } => self.begin_shutdown(order, done),
         }
     }

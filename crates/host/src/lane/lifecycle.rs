@@ -14,7 +14,7 @@ use mainstay_agents::launch::AgentKind;
 use mainstay_core::digest::sha256_hex;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Input, Moment, Out, Phase, Reply, StatusReport};
-use mainstay_core::{Command, Cursor, LaunchSnapshot, ProcessToken, Session, SessionId};
+use mainstay_core::{AgentName, Command, Cursor, LaunchSnapshot, ProcessToken, Session, SessionId};
 use mainstay_keeper::wire::ToKeeper;
 use mainstay_keeper::{KeeperFolder, ReservedFolder, SpoolReader};
 use mainstay_store::{
@@ -113,7 +113,12 @@ fn shown_in(row: &SessionRow) -> Option<StatusReport> {
 
 /// The scope in which a thread belongs to one session: agent and account home.
 fn scope_of(launch: &LaunchSnapshot) -> String {
-    format!("{}:{}", launch.agent, launch.account_home.as_deref().unwrap_or("default"))
+    thread_scope(&launch.agent, launch.account_home.as_deref())
+}
+
+/// As it stands in the store.
+pub(crate) fn thread_scope(agent: &AgentName, account_home: Option<&str>) -> String {
+    format!("{agent}:{}", account_home.unwrap_or("default"))
 }
 
 /// What became of starting a keeper.
@@ -583,7 +588,7 @@ impl Lane {
     }
 }
 
-fn context(session: &Session) -> ThreadContext {
+pub(super) fn context(session: &Session) -> ThreadContext {
     let launch = &session.launch;
     ThreadContext {
         cwd: launch.cwd.clone(),

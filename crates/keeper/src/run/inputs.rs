@@ -102,7 +102,8 @@ impl Keeper {
     }
 
     fn reconnect(&mut self, instead_of: u32) {
-        let Some(Channel::Ws(channel)) = self.channel.as_mut().filter(|_| matches!(self.phase, Phase::Running))
+        let Some(Channel::Ws(channel)) =
+            self.channel.as_mut().filter(|_| matches!(self.phase, Phase::Running))
         else {
             return;
         };

@@ -85,11 +85,8 @@ fn a_connection_that_no_host_knows_is_replaced_once() {
     keeper.wait_status("the next connection", |status| status.connection == Some(2));
     keeper.input(2, 2, "hello");
     keeper.wait_message("echo hello");
-    let expected = [
-        Control::Connected,
-        Control::Disconnected { reason: DisconnectReason::Ordered },
-        Control::Connected,
-    ];
+    let expected =
+        [Control::Connected, Control::Disconnected { reason: DisconnectReason::Ordered }, Control::Connected];
     assert!(keeper.controls().into_iter().eq(&expected), "{:?}", keeper.controls());
     keeper.send(&ToKeeper::Close { order: Order::Host });
     keeper.wait_ended();
