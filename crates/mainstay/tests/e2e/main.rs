@@ -24,3 +24,5 @@ mod reattach;
 mod rest;
 mod secrets;
 mod support;
+mod unclaimed;
+mod unclaimed_adopted;
