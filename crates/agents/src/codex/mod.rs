@@ -22,14 +22,14 @@ mod steer;
 mod threads;
 mod turns;
 
-use crate::adapter::{Adapter, CannotTell, Incoming, Record, StateChange, ThreadContext, Translated};
+use crate::adapter::{Adapter, CannotTell, Incoming, Record, Shown, StateChange, ThreadContext, Translated};
 use crate::rpc::{self, Dialect, Inbound, RpcError};
 use crate::sessions::{CONNECTION_SCOPE, Sessions, encode, kept};
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
-use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId};
+use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SessionOptions, ThreadId};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use state::{Asked, Connection, Handshake, INTERRUPT_IDS, Phase, STATE_VERSION, Thread};
+use state::{Asked, Connection, Handshake, INTERRUPT_IDS, Phase, STATE_VERSION, Seen, Thread};
 
 const RPC: Dialect = Dialect::Bare;
 
@@ -305,6 +305,30 @@ impl Adapter for CodexAdapter {
             Decision::Control { control, .. } => Err(CannotTell::Unsupported(control.capability())),
             Decision::CloseThread => self.close_thread(at, out),
         }
+    }
+
+    fn take_over(
+        &mut self,
+        session: &SessionId,
+        thread: &ThreadId,
+        options: &SessionOptions,
+        shown: Shown,
+    ) -> Result<(), CannotTell> {
+        let at =
+            self.sessions.position(session).ok_or_else(|| CannotTell::UnknownSession(session.clone()))?;
+        *self.sessions.change(at) = Thread {
+            thread: Some(thread.clone()),
+            phase: Phase::Open,
+            options: options.clone(),
+            seen: match shown {
+                Shown::Nothing => Seen::FromTheStart,
+                Shown::UpTo(turn) => Seen::UpTo(turn),
+                Shown::Unknown => Seen::Unsure,
+            },
+            ..Thread::default()
+        };
+        self.sessions.index_thread(at);
+        Ok(())
     }
 
     fn changes(&mut self) -> Vec<StateChange> {

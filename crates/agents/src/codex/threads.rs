@@ -172,10 +172,17 @@ impl CodexAdapter {
     }
 
     pub(super) fn reattached(&mut self, at: usize, result: Result<Value, RpcError>, out: &mut Translated) {
-        let Err(error) = result else {
-            self.sessions.change(at).detached = None;
-            self.ask_history(at, Look::first(Lookup::Reattach), out);
-            return;
+        let error = match result {
+            Ok(answer) => {
+                if self.sessions.slot(at).state.in_force == SessionOptions::default() {
+                    // Opened by another host: what it set is in force, and not known here yet.
+                    self.took_options(at, &answer, "sandbox", "reasoningEffort", out);
+                }
+                self.sessions.change(at).detached = None;
+                self.ask_history(at, Look::first(Lookup::Reattach), out);
+                return;
+            }
+            Err(error) => error,
         };
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);

@@ -64,7 +64,7 @@ pub(crate) async fn interrupt(call: Call) -> Answer {
     let make = MakeBody::reply(|facts| {
         let (recorded, cursor) = (facts.recorded, facts.cursor.to_string());
         match facts.reply {
-            Reply::Interrupted { turn, withdrawn, pending, queue_paused } => InterruptView {
+            Reply::Interrupted { turn, withdrawn, pending, queue_paused, targets: _ } => InterruptView {
                 turn: turn.clone(),
                 withdrawn: withdrawn.clone(),
                 pending: *pending,
@@ -82,7 +82,7 @@ pub(crate) async fn interrupt(call: Call) -> Answer {
             },
         }
     });
-    mutation::command(&call, Command::Interrupt, 200, &make).await
+    mutation::command(&call, Command::Interrupt(mainstay_core::session::StopScope::Session), 200, &make).await
 }
 
 pub(crate) async fn start(call: Call) -> Answer {

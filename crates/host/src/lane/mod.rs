@@ -10,6 +10,7 @@ mod ingest;
 mod lifecycle;
 mod member;
 mod sharing;
+mod takeover;
 
 use crate::config::HostConfig;
 use crate::error::HostError;
@@ -21,6 +22,7 @@ use crate::registry::{JoinSender, Registry, Seat};
 use batch::{Batch, InFlight};
 use lifecycle::SpawnOutcome;
 pub(crate) use lifecycle::chain;
+pub(crate) use member::thread_scope;
 use mainstay_agents::{Adapter, AgentKind};
 use mainstay_core::agent::AgentInfo;
 use mainstay_core::process::{CloseOrder, ProcessExit, ProcessId};
@@ -35,6 +37,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+pub(crate) use takeover::Adoption;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -112,6 +115,10 @@ pub(crate) enum LaneMessage {
     },
     /// The host is there: look after the process and go on with what is owed. Answered when that is settled.
     Wake { rewound: bool, done: oneshot::Sender<()> },
+    /// Bind the session to a living process that its record does not know.
+    TakeOver { adoption: Box<Adoption>, operation: Option<Operation>, answer: Answer },
+    /// An unclaimed keeper knows a later owner of the session than its record does. Answered when that is settled.
+    FenceAhead { known: u64, done: oneshot::Sender<()> },
     /// The host goes. With an order, the process is ended first.
     Shutdown { order: Option<CloseOrder>, done: oneshot::Sender<()> },
 }
@@ -588,8 +595,12 @@ fn forward(shared: &Arc<Shared>, key: SessionKey, messages: Vec<LaneMessage>) {
 /// Answers a message that cannot be carried out. Whoever asked may be gone.
 fn refuse(message: LaneMessage, error: &HostError) {
     match message {
-        LaneMessage::Command { answer, .. } => drop(answer.send(Err(error.clone()))),
-        LaneMessage::Wake { done, .. } | LaneMessage::Shutdown { done, .. } => {
+        LaneMessage::Command { answer, .. } | LaneMessage::TakeOver { answer, .. } => {
+            drop(answer.send(Err(error.clone())));
+        }
+        LaneMessage::Wake { done, .. }
+        | LaneMessage::FenceAhead { done, .. }
+        | LaneMessage::Shutdown { done, .. } => {
             let _told = done.send(());
         }
     }

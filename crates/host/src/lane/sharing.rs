@@ -267,6 +267,7 @@ impl Lane {
 
     /// Where a session that is about to need a process gets it; None: it leaves for there, with the message.
     pub(super) fn place(&mut self, at: usize, message: LaneMessage) -> Option<LaneMessage> {
+        let message = self.place_adoption(at, message)?;
         let member = &self.members[at];
         if !member.may_acquire(&message) || member.shutdown.is_some() || self.shutdown.is_some() {
             return Some(message);
@@ -379,15 +380,22 @@ impl Lane {
     /// Binds a session to the process that runs, or is about to.
     pub(super) fn bind(&mut self, at: usize) {
         let Some(process) = &mut self.process else { return };
+        let member = &self.members[at];
+        process.adapter.bind(&member.machine.id, member.context());
+        self.claim(at);
+        self.bring_up(at);
+    }
+
+    /// The session's record names the process from now on.
+    pub(super) fn claim(&mut self, at: usize) {
+        let Some(process) = &self.process else { return };
         let member = &mut self.members[at];
         member.claims = Some(process.key);
         member.told_to_leave = false;
-        process.adapter.bind(&member.machine.id, member.context());
         let mut update = SessionUpdate::new(member.key, self.now);
         update.process = Some(Some(process.key));
         self.pending.ops.push(WriteOp::UpdateSession(update));
         self.pending.prompt = true;
-        self.bring_up(at);
     }
 
     /// Tells a bound session how far its process is.

@@ -42,7 +42,7 @@ impl Run {
         let command = match self.chance.below(23) {
             0..=6 => return self.send(host, session),
             7..=11 => return self.answer(host, session),
-            12 | 13 => Command::Interrupt,
+            12 | 13 => Command::Interrupt(mainstay_core::session::StopScope::Session),
             14 => Command::Stop {
                 order: if self.chance.hits(1, 2) { CloseOrder::User } else { CloseOrder::Kill },
             },
