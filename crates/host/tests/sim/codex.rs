@@ -127,6 +127,18 @@ impl Codex {
         }
     }
 
+    /// Lets threads go that nobody has taken up, in their own time.
+    fn unload(&mut self, calm: bool, truth: &mut Truth) {
+        self.turn += 1;
+        if !calm && !self.turn.is_multiple_of(16) {
+            return;
+        }
+        let left = |thread: &Loaded| !thread.subscribed && thread.running.is_none();
+        for (name, _) in self.threads.extract_if(.., |_, thread| left(thread)) {
+            truth.holders.remove(&name);
+        }
+    }
+
     /// Loads a thread and takes it up. A thread has one process that writes to it.
     fn take_up(&mut self, thread: &str, truth: &mut Truth) {
         let holder = truth.holders.insert(thread.to_owned(), self.token.clone());
@@ -157,6 +169,9 @@ impl Codex {
             (Some("thread/resume"), Some(id)) => {
                 if !truth.histories.contains_key(&thread) {
                     return self.refuse(id, &format!("no rollout found for thread id {thread}"));
+                }
+                if truth.holders.get(&thread).is_some_and(|holder| *holder != self.token) {
+                    return self.refuse(id, &format!("thread {thread} already has an active writer"));
                 }
                 self.take_up(&thread, truth);
                 self.answer(id, json!({ "thread": { "id": thread } }));
@@ -317,6 +332,9 @@ impl Codex {
         }
         if self.lines.is_empty() || self.connection.is_none() {
             self.act(calm, truth);
+        }
+        if self.connection.is_some() {
+            self.unload(calm, truth);
         }
         self.connection?;
         self.lines.pop_front().map(|line| line.to_string())
