@@ -19,8 +19,8 @@ use mainstay_keeper::link::LinkError;
 use mainstay_keeper::wire::{RejectedWhy, Status, ToHost, ToKeeper};
 use mainstay_keeper::{IdentityCheck, KeeperFolder, KeepersDir, Link, Manifest, Probe, PsRow, probe};
 use mainstay_store::{
-    LaneWrite, NewOperation, PageLimit, ProcessKey, ReadError, SessionFilter, SessionKey, SessionRow, Store, Urgency,
-    WriteOp,
+    LaneWrite, NewOperation, PageLimit, ProcessKey, ReadError, SessionFilter, SessionKey, SessionRow, Store,
+    Urgency, WriteOp,
 };
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -12,8 +12,8 @@ mod queue;
 mod state;
 mod status;
 mod stops;
-mod timers;
 mod takeover;
+mod timers;
 
 #[cfg(test)]
 mod tests;

@@ -285,7 +285,9 @@ impl Member {
                 _ => owed(),
             },
             LaneMessage::Wake { .. } => owed(),
-            LaneMessage::TakeOver { .. } | LaneMessage::FenceAhead { .. } | LaneMessage::Shutdown { .. } => false,
+            LaneMessage::TakeOver { .. } | LaneMessage::FenceAhead { .. } | LaneMessage::Shutdown { .. } => {
+                false
+            }
         }
     }
 
