@@ -17,6 +17,11 @@ const THREAD_SCOPE: &str = "thread:";
 pub(crate) trait ThreadState: Default + Serialize + DeserializeOwned + fmt::Debug {
     /// The provider's id of the thread, where it is known.
     fn thread_id(&self) -> Option<&str>;
+
+    /// Further threads whose frames belong to the session.
+    fn other_thread_ids(&self) -> Vec<&str> {
+        Vec::new()
+    }
 }
 
 /// One session.
@@ -34,11 +39,13 @@ pub(crate) struct Slot<T> {
 pub(crate) struct Sessions<T> {
     slots: Vec<Slot<T>>,
     by_thread: HashMap<String, usize>,
+    /// Scopes of sessions that left, to be taken out of what is saved.
+    left: Vec<String>,
 }
 
 impl<T> Default for Sessions<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), by_thread: HashMap::new() }
+        Self { slots: Vec::new(), by_thread: HashMap::new(), left: Vec::new() }
     }
 }
 
@@ -47,6 +54,22 @@ impl<T: ThreadState> Sessions<T> {
         let at = self.position_or_new(session);
         self.slots[at].context = context;
         self.slots[at].bound = true;
+    }
+
+    /// Forgets a session: nothing is said to it any more, and nothing of it is saved.
+    pub(crate) fn unbind(&mut self, session: &SessionId) {
+        let Some(at) = self.slots.iter().position(|slot| slot.session == *session) else { return };
+        self.slots.remove(at);
+        self.left.push(format!("{THREAD_SCOPE}{session}"));
+        self.by_thread.clear();
+        for at in self.positions() {
+            self.index_thread(at);
+        }
+    }
+
+    /// Whether the session was bound since its state was restored.
+    pub(crate) fn is_bound(&self, at: usize) -> bool {
+        self.slots[at].bound
     }
 
     fn position_or_new(&mut self, session: &SessionId) -> usize {
@@ -83,10 +106,11 @@ impl<T: ThreadState> Sessions<T> {
         &mut self.slots[at].state
     }
 
-    /// Finds the thread of a session by its id from now on.
+    /// Finds the threads of a session by their ids from now on.
     pub(crate) fn index_thread(&mut self, at: usize) {
         self.by_thread.retain(|_, of| *of != at);
-        if let Some(thread) = self.slots[at].state.thread_id() {
+        let state = &self.slots[at].state;
+        for thread in state.thread_id().into_iter().chain(state.other_thread_ids()) {
             self.by_thread.insert(thread.to_owned(), at);
         }
     }
@@ -102,6 +126,9 @@ impl<T: ThreadState> Sessions<T> {
 
     /// The threads that changed since the last call.
     pub(crate) fn changes(&mut self, into: &mut Vec<StateChange>) {
+        for scope in self.left.drain(..) {
+            into.push(StateChange { scope, body: None });
+        }
         for slot in self.slots.iter_mut().filter(|slot| slot.dirty) {
             slot.dirty = false;
             into.push(StateChange {

@@ -389,6 +389,10 @@ impl Adapter for AcpAdapter {
         self.sessions.bind(session, context);
     }
 
+    fn unbind(&mut self, session: &SessionId) {
+        self.sessions.unbind(session);
+    }
+
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {
         match record.incoming {
             Incoming::Connected => self.connected(record.connection, record.at, out),
