@@ -67,9 +67,9 @@ impl CodexAdapter {
         let asked = Asked::Control { session, control: id.clone(), after: question.after };
         let frame = self.ask(asked, question.method, question.params);
         if control.stops() {
-            out.send_urgent(&frame)
+            out.send_urgent(&frame);
         } else {
-            out.send(&frame)
+            out.send(&frame);
         }
         Ok(())
     }
