@@ -33,8 +33,8 @@ impl CodexAdapter {
             return false;
         }
         self.gathering = Catalogue::default();
-        let folders: Vec<String> =
-            self.sessions.positions().map(|at| self.sessions.slot(at).context.cwd.clone()).collect();
+        let bound = self.sessions.positions().filter(|at| self.sessions.is_bound(*at));
+        let folders: Vec<String> = bound.map(|at| self.sessions.slot(at).context.cwd.clone()).collect();
         for read in READS {
             let (method, params) = match read {
                 CatalogueRead::Models => ("model/list", json!({ "includeHidden": true })),

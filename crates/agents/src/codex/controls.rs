@@ -84,7 +84,7 @@ impl CodexAdapter {
                 let mut params =
                     threads::changed_settings(changed, &state.in_force, &self.sessions.slot(at).context)?;
                 params["threadId"] = json!(thread);
-                let after = After::Settings(changed.clone());
+                let after = After::Settings(SessionOptions::clone(changed));
                 Ok(Question { method: "thread/settings/update", params, after })
             }
             Control::SetGoal { objective, token_budget } => {

@@ -330,7 +330,7 @@ impl Adapter for CodexAdapter {
             self.sessions.position(session).ok_or_else(|| CannotTell::UnknownSession(session.clone()))?;
         match decision {
             Decision::OpenThread { resume, fork, options, doubtful } => {
-                self.open_thread(at, resume.as_ref(), fork.as_ref(), options, doubtful, out)
+                self.open_thread(at, resume.as_ref(), fork.as_deref(), options, doubtful, out)
             }
             Decision::StartTurn { submission, content, options } => {
                 self.start_turn(at, submission, content, options, out)

@@ -18,7 +18,7 @@ fn settings(model: &str) -> Value {
 }
 
 fn set_options(changed: SessionOptions) -> Control {
-    Control::SetOptions { options: changed.clone(), changed }
+    Control::SetOptions { options: Box::new(changed.clone()), changed: Box::new(changed) }
 }
 
 fn model(name: &str) -> SessionOptions {
@@ -282,7 +282,7 @@ fn a_branch_is_made_at_a_turn_with_what_the_session_pins() {
     };
     let decision = Decision::OpenThread {
         resume: None,
-        fork: Some(point),
+        fork: Some(Box::new(point)),
         options: SessionOptions::default(),
         doubtful: Vec::new(),
     };

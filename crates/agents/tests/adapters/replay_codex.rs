@@ -270,7 +270,7 @@ fn control(method: &str, params: &Value) -> Option<Control> {
                 approval: text("approvalPolicy"),
                 ..SessionOptions::default()
             };
-            Control::SetOptions { options: changed.clone(), changed }
+            Control::SetOptions { options: Box::new(changed.clone()), changed: Box::new(changed) }
         }
         _ => return None,
     })

@@ -1,6 +1,7 @@
 //! What the agent says, decided.
 
 use super::commands::end_of_answer;
+use super::process_facts::failure_of;
 use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session, SubmissionState};
 use super::{Effect, Moment, Out, UNMODELLED_BYTES};
 use crate::agent::{AgentEvent, AskedByAgent, Decision, NoticeLevel, SteerRefusal, TakenProof};
@@ -148,7 +149,7 @@ impl Session {
             _ if self.replace_thread => (None, None),
             (Some(head), _) => (Some(head.clone()), None),
             (None, Some(ThreadSource::Adopt { thread })) => (Some(thread.clone()), None),
-            (None, Some(ThreadSource::Fork(point))) => (None, Some(point.clone())),
+            (None, Some(ThreadSource::Fork(point))) => (None, Some(Box::new(point.clone()))),
             (None, None) => (None, None),
         };
         let options = self.options.clone();
@@ -214,8 +215,10 @@ impl Session {
 
     /// The thread is let go: everything of it ends as with a process, but the process is not ours to end.
     fn thread_closed(&mut self, moment: &Moment<'_>, out: &mut Out) {
-        self.settle_exit(ProcessExit::of(ExitCause::ThreadClosed), moment, out);
-        self.advance(moment, out);
+        let exit = ProcessExit::of(ExitCause::ThreadClosed);
+        let (stopping, failure) = (self.stopping, failure_of(&exit));
+        self.settle_exit(exit, moment, out);
+        self.go_on_after_exit(ExitCause::ThreadClosed, failure, stopping, moment, out);
     }
 
     /// The history that was to settle these is not going to be read.

@@ -339,7 +339,7 @@ impl Session {
                 if let Some(open) = self.controls.iter_mut().find(|open| open.id == *control) {
                     open.told = true;
                     if let Control::SetOptions { options, .. } = &open.what {
-                        self.options_told = Some(options.clone());
+                        self.options_told = Some((**options).clone());
                     }
                 }
             }
@@ -393,7 +393,7 @@ impl Session {
             && self.options_before.is_some()
         {
             // In force now, until a later change is confirmed too.
-            self.options_before = Some(options);
+            self.options_before = Some(*options);
         }
     }
 

@@ -215,7 +215,7 @@ impl Session {
                 format!("request {request} was answered by {by}; the first answer wins"),
             );
             refusal.revision = Some(open.revision);
-            refusal.winner = Some((answer.clone(), by.clone()));
+            refusal.winner = Some(Box::new((answer.clone(), by.clone())));
             return Err(refusal);
         }
         if let Some(seen) = revision
@@ -275,7 +275,7 @@ impl Session {
             ),
         };
         refusal.revision = Some(closed.revision);
-        refusal.winner.clone_from(&closed.winner);
+        refusal.winner = closed.winner.clone().map(Box::new);
         refusal
     }
 }

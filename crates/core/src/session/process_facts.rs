@@ -144,7 +144,7 @@ impl Session {
     }
 
     /// `stopping`: the order that stood when the process ended. It counts however the process ended.
-    fn go_on_after_exit(
+    pub(super) fn go_on_after_exit(
         &mut self,
         exit_cause: ExitCause,
         failure: Failure,
@@ -200,7 +200,7 @@ impl Session {
 }
 
 /// The failure that a turn gets which ended because its process did.
-fn failure_of(exit: &ProcessExit) -> Failure {
+pub(super) fn failure_of(exit: &ProcessExit) -> Failure {
     let how = match (exit.exit_code, exit.signal) {
         (_, Some(signal)) => format!(" (signal {signal})"),
         (Some(code), None) => format!(" (exit code {code})"),

@@ -196,7 +196,7 @@ fn a_branch_is_tried_again_until_its_thread_is_proven() {
         let process = bench.process();
         bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
         let effects = bench.agent(AgentEvent::Ready(AgentInfo::default()));
-        assert_eq!(opening(&effects), (None, Some(point.clone())));
+        assert_eq!(opening(&effects), (None, Some(Box::new(point.clone()))));
         bench.exit(ProcessExit::of(ExitCause::AgentLeft));
     }
     bench.start_process();
