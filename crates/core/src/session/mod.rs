@@ -11,6 +11,8 @@ mod process_facts;
 mod queue;
 mod state;
 mod status;
+mod stops;
+mod timers;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,7 @@ pub use state::{
     OpenSubmission, OpenTask, OpenTurn, Phase, RequestState, Retrying, Session, SubmissionState,
 };
 pub use status::{Status, StatusReport};
+pub use stops::{StopKind, StopScope, StopState, StopTarget};
 
 use crate::agent::{AgentEvent, Capabilities, Decision};
 use crate::content::{Answer, ContentBlock, Delivery, DeliveryTaken, Failure};
@@ -59,6 +62,9 @@ pub const MAX_OPEN_CONTROLS: usize = 64;
 pub const CHAIN_LINKS: usize = 64;
 /// A process that died in its first turn this often in a row is not started again without a user.
 pub const CRASH_LOOP_DEATHS: u32 = 3;
+/// How long an agent has to react to a stop, in milliseconds, before its process is ended: agents answer an interrupt
+/// within a second (measured), and one that is busy with a slow tool gets more.
+pub const INTERRUPT_PATIENCE_MS: i64 = 30_000;
 /// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
 pub const SNAPSHOT_VERSION: u32 = 3;
 
@@ -98,6 +104,8 @@ pub enum Input {
     },
     /// The host is there (again): go on with what is owed.
     Wake,
+    /// Time has passed: what [`Session::next_deadline`] named may be due.
+    Tick,
     /// The journal was rewound: begin a new epoch.
     NewEpoch(EpochReason),
     /// What the agent says cannot be recorded for this session: it cannot go on by itself.
@@ -119,7 +127,7 @@ pub enum Command {
         resends: Option<SubmissionId>,
     },
     /// Stop what runs.
-    Interrupt,
+    Interrupt(StopScope),
     /// Answer a request, by compare-and-set.
     Answer {
         /// Which.
@@ -260,6 +268,8 @@ pub enum Reply {
         pending: bool,
         /// True where messages wait in a queue that is paused now.
         queue_paused: bool,
+        /// What was found, and what was done with it.
+        targets: Vec<StopTarget>,
     },
 }
 
@@ -305,6 +315,10 @@ impl Session {
             }
             Input::Wake => {
                 self.advance(moment, out);
+                Ok(Reply::Done)
+            }
+            Input::Tick => {
+                self.tick(moment, out);
                 Ok(Reply::Done)
             }
             Input::Hold(failure) => {

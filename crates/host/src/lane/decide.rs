@@ -260,7 +260,7 @@ impl Lane {
         match message {
             LaneMessage::Command { command, register, operation, answer } => {
                 let stop = Some((*command).clone())
-                    .filter(|command| matches!(command, Command::Interrupt | Command::Stop { .. }));
+                    .filter(|command| matches!(command, Command::Interrupt(_) | Command::Stop { .. }));
                 match self.decide(at, Input::Command(*command)) {
                     Ok(reply) => {
                         if let Some(register) = register {

@@ -24,7 +24,7 @@ pub(crate) use lifecycle::chain;
 use mainstay_agents::{Adapter, AgentKind};
 use mainstay_core::agent::AgentInfo;
 use mainstay_core::process::{CloseOrder, ProcessExit, ProcessId};
-use mainstay_core::session::Phase;
+use mainstay_core::session::{Input, Phase};
 use mainstay_core::{Capabilities, Command, ProcessToken};
 use mainstay_keeper::{KeeperFolder, ReservedFolder, SpoolReader};
 use mainstay_store::{NewInput, ProcessKey, SessionKey, Store};
@@ -56,6 +56,8 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(15);
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// How often an unverifiable process is looked at again.
 const UNVERIFIABLE_PAUSE: Duration = Duration::from_secs(5);
+/// How often the wall clock is compared with what a session waits for.
+const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How long to wait before the store is tried again after it failed.
 const STORE_PAUSE: Duration = Duration::from_millis(500);
 
@@ -269,6 +271,7 @@ enum Woken {
     Unanswered,
     Ping,
     Retry,
+    Due,
     Idle,
 }
 
@@ -427,6 +430,7 @@ impl Lane {
                 Woken::Unanswered => self.on_unanswered(),
                 Woken::Ping => self.ping(),
                 Woken::Retry => self.reload().await,
+                Woken::Due => self.on_due(),
                 Woken::Idle => self.on_idle(),
             }
         }
@@ -465,6 +469,7 @@ impl Lane {
 
     /// Waits for the next thing. Every arm is cancel-safe: it takes nothing that it does not return.
     async fn wait(&mut self) -> Woken {
+        let due_at = self.due_at();
         let idle_at = self.members.iter().filter_map(|member| self.idle_deadline(member)).min();
         let live = self.retry_at.is_none();
         let Self {
@@ -498,7 +503,27 @@ impl Lane {
             () = until(*answer_by), if live => Woken::Unanswered,
             () = until(*ping_at), if live => Woken::Ping,
             () = until(*retry_at) => Woken::Retry,
+            () = until(due_at), if live => Woken::Due,
             () = until(idle_at), if live => Woken::Idle,
+        }
+    }
+
+    /// When a session wants to know the time next. The wall clock may be set meanwhile, so it is looked at again in between.
+    fn due_at(&self) -> Option<Instant> {
+        let wanted = self.members.iter().filter(|member| member.broken.is_none());
+        let at = wanted.filter_map(|member| member.machine.next_deadline()).min()?;
+        let away = u64::try_from(at.saturating_sub(self.shared.now())).unwrap_or(0);
+        Some(Instant::now() + Duration::from_millis(away).min(CLOCK_LOOK_EVERY))
+    }
+
+    fn on_due(&mut self) {
+        self.now = self.shared.now();
+        for at in 0..self.members.len() {
+            let member = &self.members[at];
+            let due = member.machine.next_deadline().is_some_and(|deadline| deadline <= self.now);
+            if due && member.broken.is_none() {
+                self.decide_own(at, Input::Tick);
+            }
         }
     }
 
