@@ -8,6 +8,7 @@
 
 pub mod acp;
 pub mod adapter;
+pub mod catalogue;
 pub mod codex;
 pub mod demo;
 pub mod launch;
@@ -17,6 +18,7 @@ mod sessions;
 pub use adapter::{
     Adapter, CannotTell, Frame, Incoming, Record, Said, Shown, StateChange, ThreadContext, Translated,
 };
+pub use catalogue::{Catalogue, Model};
 pub use launch::{
     AgentKind, AtSpoolLimit, LaunchPlan, LaunchRequest, PlanError, PlannedStep, PlannedTransport,
 };
