@@ -1,7 +1,7 @@
 //! The sessions of one process: what each pins, its thread's state, and which of it changed.
 
-use crate::adapter::{StateChange, ThreadContext};
-use mainstay_core::SessionId;
+use crate::adapter::{InHistory, StateChange, ThreadContext};
+use mainstay_core::{SessionId, SubmissionId};
 use mainstay_core::content::Failure;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +24,8 @@ pub(crate) trait ThreadState: Default + Serialize + DeserializeOwned + fmt::Debu
 pub(crate) struct Slot<T> {
     pub(crate) session: SessionId,
     pub(crate) context: ThreadContext,
+    /// What the agent's files say about messages in doubt; not saved, it is learned before it is used.
+    pub(crate) history: Vec<(SubmissionId, InHistory)>,
     pub(crate) state: T,
     bound: bool,
     dirty: bool,
@@ -56,6 +58,7 @@ impl<T: ThreadState> Sessions<T> {
         self.slots.push(Slot {
             session: session.clone(),
             context: ThreadContext::default(),
+            history: Vec::new(),
             state: T::default(),
             bound: false,
             dirty: false,
@@ -66,6 +69,17 @@ impl<T: ThreadState> Sessions<T> {
     /// Where a bound session stands.
     pub(crate) fn position(&self, session: &SessionId) -> Option<usize> {
         self.slots.iter().position(|slot| slot.bound && slot.session == *session)
+    }
+
+    /// The first bound session, where a process has only one.
+    pub(crate) fn first_bound(&self) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.bound)
+    }
+
+    pub(crate) fn learn_history(&mut self, session: &SessionId, found: Vec<(SubmissionId, InHistory)>) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == *session) {
+            slot.history = found;
+        }
     }
 
     /// Whose thread it is.

@@ -24,6 +24,10 @@ pub struct Capabilities {
     pub settles_by_history: bool,
     /// Images in messages.
     pub images: bool,
+    /// A message given into a running turn that takes no more starts the next turn by itself (Claude, measured); elsewhere
+    /// it may be lost with its turn, and is in doubt.
+    #[serde(default)]
+    pub steers_carry_over: bool,
     /// A tool call may go on after its turn (Codex, measured); elsewhere an open one is cut with its turn.
     pub tools_outlive_turns: bool,
 }

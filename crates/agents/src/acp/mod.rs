@@ -50,6 +50,7 @@ impl AcpAdapter {
     pub fn new() -> Self {
         Self {
             capabilities: Capabilities {
+                steers_carry_over: false,
                 tools_outlive_turns: false,
                 steer: false,
                 resume: true,

@@ -2,7 +2,7 @@
 //! what was saved before each next step.
 
 use crate::render;
-use mainstay_agents::{Adapter, AgentKind, CannotTell, Incoming, Record, ThreadContext, Translated, adapter};
+use mainstay_agents::{Adapter, AgentKind, CannotTell, InHistory, Incoming, Record, ThreadContext, Translated, adapter};
 use mainstay_core::agent::Decision;
 use mainstay_core::content::{Answer, PermissionOption};
 use mainstay_core::{ContentBlock, SessionId, SessionOptions, SubmissionId, ThreadId};
@@ -23,15 +23,14 @@ pub(crate) struct Harness {
     saved: BTreeMap<String, Vec<u8>>,
     bound: Vec<SessionId>,
     connection: u32,
+    /// The conversation that the process was started for.
+    pub(crate) conversation: Option<String>,
     /// Scopes that the last step changed.
     pub(crate) changed: Vec<String>,
     /// The frames of the last step, as values.
     pub(crate) sent: Vec<Value>,
 }
 
-pub(crate) fn context() -> ThreadContext {
-    ThreadContext { cwd: "/work".to_owned(), ..ThreadContext::default() }
-}
 
 impl Harness {
     pub(crate) fn new(kind: AgentKind, life: Life) -> Self {
@@ -42,14 +41,20 @@ impl Harness {
             saved: BTreeMap::new(),
             bound: Vec::new(),
             connection: 0,
+            conversation: None,
             changed: Vec::new(),
             sent: Vec::new(),
         }
     }
 
+    fn context(&self) -> ThreadContext {
+        let conversation = self.conversation.clone();
+        ThreadContext { cwd: "/work".to_owned(), conversation, ..ThreadContext::default() }
+    }
+
     pub(crate) fn bind(&mut self, session: &str) {
         self.bound.push(SessionId::from(session));
-        self.adapter.bind(&SessionId::from(session), context());
+        self.adapter.bind(&SessionId::from(session), self.context());
     }
 
     fn after_step(&mut self, translated: &Translated) {
@@ -85,7 +90,7 @@ impl Harness {
             assert!(self.adapter.restore(scope, body), "{scope} could not be restored");
         }
         for session in &self.bound {
-            self.adapter.bind(session, context());
+            self.adapter.bind(session, self.context());
         }
     }
 
@@ -130,6 +135,11 @@ impl Harness {
 
     pub(crate) fn fragment(&mut self, bytes: &[u8]) -> Vec<String> {
         self.ingest(Incoming::Fragment(bytes))
+    }
+
+    pub(crate) fn learn_history(&mut self, session: &str, found: &[(&str, InHistory)]) {
+        let found = found.iter().map(|(id, found)| (SubmissionId::from(*id), *found)).collect();
+        self.adapter.learn_history(&SessionId::from(session), found);
     }
 
     pub(crate) fn tell(&mut self, session: &str, decision: &Decision) -> Result<Vec<String>, CannotTell> {

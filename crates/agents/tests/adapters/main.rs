@@ -12,4 +12,5 @@ mod harness;
 mod recordings;
 mod render;
 mod replay_acp;
+mod replay_claude;
 mod replay_codex;

@@ -28,6 +28,7 @@ fn capabilities() -> Capabilities {
         proof: TakenProof::ClientId,
         settles_by_history: true,
         images: false,
+        steers_carry_over: false,
         tools_outlive_turns: true,
     }
 }

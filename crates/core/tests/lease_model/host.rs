@@ -23,6 +23,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     proof: TakenProof::ClientId,
     settles_by_history: false,
     images: false,
+    steers_carry_over: false,
     tools_outlive_turns: false,
 };
 
