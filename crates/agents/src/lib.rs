@@ -19,7 +19,8 @@ pub use adapter::{
     Adapter, CannotTell, Frame, InHistory, Incoming, Record, Said, StateChange, ThreadContext, Translated,
 };
 pub use launch::{
-    AgentKind, AtSpoolLimit, Conversation, LaunchPlan, LaunchRequest, PlanError, PlannedStep, PlannedTransport,
+    AgentKind, AtSpoolLimit, Conversation, LaunchPlan, LaunchRequest, PlanError, PlannedStep,
+    PlannedTransport,
 };
 
 /// Makes the adapter of a protocol.

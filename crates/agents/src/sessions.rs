@@ -1,8 +1,8 @@
 //! The sessions of one process: what each pins, its thread's state, and which of it changed.
 
 use crate::adapter::{InHistory, StateChange, ThreadContext};
-use mainstay_core::{SessionId, SubmissionId};
 use mainstay_core::content::Failure;
+use mainstay_core::{SessionId, SubmissionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;

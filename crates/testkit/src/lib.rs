@@ -23,6 +23,7 @@
 )]
 
 pub mod agents;
+pub mod claude;
 pub mod codex;
 pub mod contain;
 pub mod http;
@@ -32,6 +33,7 @@ pub mod peer;
 pub mod stream_text;
 pub mod wait;
 
+pub use claude::{ClaudeHome, claude_home};
 pub use codex::{CodexHome, codex_home};
 pub use contain::Containment;
 pub use model::ModelServer;

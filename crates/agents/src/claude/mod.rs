@@ -12,6 +12,7 @@
 //! * `allow` needs `updatedInput`, `deny` needs a message;
 //! * a line that it cannot read ends it, so every line is made here, from values.
 
+pub mod files;
 mod items;
 pub mod launch;
 mod open;
@@ -177,7 +178,8 @@ impl ClaudeAdapter {
     }
 
     fn notice(&self, at: usize, level: NoticeLevel, field: &str, line: Value, out: &mut Translated) {
-        let message = text(&line, field).or_else(|| text(&line, "content")).unwrap_or("the agent gave a notice");
+        let message =
+            text(&line, field).or_else(|| text(&line, "content")).unwrap_or("the agent gave a notice");
         let message = message.to_owned();
         self.say(at, AgentEvent::Notice { level, message, provider: Some(line) }, out);
     }

@@ -78,12 +78,14 @@ impl ClaudeAdapter {
         let failure = match &self.connection.handshake {
             Handshake::Unsaid | Handshake::Asked => return Err(CannotTell::NotConnected),
             Handshake::Failed(failure) => Some(failure.clone()),
-            Handshake::Done => options.mode.as_ref().filter(|mode| !MODES.contains(&mode.as_str())).map(|mode| {
-                Failure::new(
-                    FailureCode::AgentRefused,
-                    format!("the agent has no permission mode {mode:?}; it has {}", MODES.join(", ")),
-                )
-            }),
+            Handshake::Done => {
+                options.mode.as_ref().filter(|mode| !MODES.contains(&mode.as_str())).map(|mode| {
+                    Failure::new(
+                        FailureCode::AgentRefused,
+                        format!("the agent has no permission mode {mode:?}; it has {}", MODES.join(", ")),
+                    )
+                })
+            }
         };
         // A process has one conversation, named when it was started.
         let started_with = slot.context.conversation.clone().map(ThreadId);
@@ -235,7 +237,11 @@ impl ClaudeAdapter {
                 if let Some(effort) = effort
                     && !known.efforts.iter().any(|offered| offered == effort)
                 {
-                    self.warn_at(at, format!("the model {model:?} does not offer the effort {effort:?}"), out);
+                    self.warn_at(
+                        at,
+                        format!("the model {model:?} does not offer the effort {effort:?}"),
+                        out,
+                    );
                 }
             }
         }

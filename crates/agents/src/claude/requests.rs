@@ -26,7 +26,8 @@ impl ClaudeAdapter {
     pub(super) fn control_response(&mut self, at: usize, line: &Value, out: &mut Translated) {
         let Some(answer) = line.get("response") else { return };
         let id = text(answer, "request_id").unwrap_or_default();
-        if let Some(place) = self.sessions.slot(at).state.answered.iter().position(|answered| answered == id) {
+        if let Some(place) = self.sessions.slot(at).state.answered.iter().position(|answered| answered == id)
+        {
             // Our own answer, said again: it arrived.
             self.sessions.change(at).answered.remove(place);
             self.say(at, AgentEvent::RequestSettled { key: RequestKey::from(id), confirmed: true }, out);
@@ -269,9 +270,9 @@ fn permission_answer(asked: &Value, answer: &Answer) -> Value {
             let input = asked.get("input").cloned().unwrap_or_else(|| json!({}));
             let mut allow = json!({ "behavior": "allow", "updatedInput": input });
             let number = option_id.strip_prefix(SUGGESTION).and_then(|number| number.parse::<usize>().ok());
-            if let Some(suggestion) = number.and_then(|number| {
-                asked.get("permission_suggestions").and_then(Value::as_array)?.get(number)
-            }) {
+            if let Some(suggestion) = number
+                .and_then(|number| asked.get("permission_suggestions").and_then(Value::as_array)?.get(number))
+            {
                 allow["updatedPermissions"] = json!([suggestion]);
             }
             allow

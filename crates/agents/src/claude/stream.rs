@@ -17,7 +17,9 @@ impl ClaudeAdapter {
         let Some(at) = self.at() else { return false };
         let slot = self.sessions.slot(at);
         let open = slot.state.streaming.iter().flat_map(|streaming| &streaming.open);
-        let Some(block) = open.into_iter().find(|block| block.index == line.event.index) else { return false };
+        let Some(block) = open.into_iter().find(|block| block.index == line.event.index) else {
+            return false;
+        };
         if !text.0.is_empty() {
             let (key, kind, text) = (block.key.clone(), block.kind, text.0.into_owned());
             let turn = slot.state.turn_id();

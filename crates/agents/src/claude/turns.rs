@@ -162,8 +162,7 @@ impl ClaudeAdapter {
         let awaited = thread.input.as_ref().filter(|input| input.into.is_none() && !echoed && !notified);
         let awaited = awaited.map(|input| (input.submission.clone(), input.stopped));
         let origin = if notified && !echoed { Origin::Task } else { Origin::Unknown };
-        let turn =
-            Turn { id: id.clone(), origin_known: origin == Origin::Task, stopped: false, error: None };
+        let turn = Turn { id: id.clone(), origin_known: origin == Origin::Task, stopped: false, error: None };
         thread.turn = Some(turn);
         if !echoed {
             self.say(at, AgentEvent::TurnStarted { turn: id.clone(), origin, submission: None }, out);

@@ -2,7 +2,9 @@
 //! what was saved before each next step.
 
 use crate::render;
-use mainstay_agents::{Adapter, AgentKind, CannotTell, InHistory, Incoming, Record, ThreadContext, Translated, adapter};
+use mainstay_agents::{
+    Adapter, AgentKind, CannotTell, InHistory, Incoming, Record, ThreadContext, Translated, adapter,
+};
 use mainstay_core::agent::Decision;
 use mainstay_core::content::{Answer, PermissionOption};
 use mainstay_core::{ContentBlock, SessionId, SessionOptions, SubmissionId, ThreadId};
@@ -30,7 +32,6 @@ pub(crate) struct Harness {
     /// The frames of the last step, as values.
     pub(crate) sent: Vec<Value>,
 }
-
 
 impl Harness {
     pub(crate) fn new(kind: AgentKind, life: Life) -> Self {

@@ -11,7 +11,11 @@ fn root() -> &'static Path {
 /// Where the recordings of a provider are: this crate's own copies, else the shared study of the providers.
 pub(crate) fn folder(provider: &str) -> PathBuf {
     let own = root().join("tests/recordings").join(provider);
-    if own.is_dir() { own } else { root().join("../../../shared/providers").join(provider).join("transcripts") }
+    if own.is_dir() {
+        own
+    } else {
+        root().join("../../../shared/providers").join(provider).join("transcripts")
+    }
 }
 
 /// The lines of a recording: from this crate where it has its own copy, else from the shared study of the providers.

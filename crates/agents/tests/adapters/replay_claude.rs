@@ -32,13 +32,12 @@ impl Replay {
     fn new(lines: &[Value], life: Life) -> Self {
         let mut harness = Harness::new(AgentKind::Claude, life);
         let argv = lines.iter().find_map(|line| line["note"].as_str()?.strip_prefix("argv: "));
-        let resume = argv.and_then(|argv| argv.split_once("--resume ")).map(|(_, behind)| {
-            behind.split_whitespace().next().expect("an id follows --resume").to_owned()
-        });
+        let resume = argv
+            .and_then(|argv| argv.split_once("--resume "))
+            .map(|(_, behind)| behind.split_whitespace().next().expect("an id follows --resume").to_owned());
         let resume = resume.filter(|_| argv.is_some_and(|argv| !argv.contains("--fork-session")));
         let named = lines.iter().find_map(|line| line["msg"]["session_id"].as_str());
-        harness.conversation =
-            resume.clone().or(named.map(str::to_owned)).or_else(|| Some("c-1".to_owned()));
+        harness.conversation = resume.clone().or(named.map(str::to_owned)).or_else(|| Some("c-1".to_owned()));
         harness.bind(SESSION);
         Self {
             harness,

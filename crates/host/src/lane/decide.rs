@@ -2,6 +2,7 @@
 
 use super::batch::Then;
 use super::{Lane, LaneMessage, Process};
+use crate::catalog;
 use crate::error::HostError;
 use crate::keeping::Planted;
 use mainstay_agents::{CannotTell, Frame, Translated};
@@ -9,7 +10,7 @@ use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::event::EpochReason;
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
-use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal};
+use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal, SubmissionId, ThreadId};
 use mainstay_store::{IdRegistration, NewInput, WriteOp};
 use std::borrow::Cow;
 
@@ -58,6 +59,9 @@ impl Lane {
             self.decide_own(Input::Agent(AgentEvent::ThreadRefused { failure }));
             return;
         }
+        if let Decision::OpenThread { doubtful, resume: Some(thread), .. } = decision {
+            self.teach_history(thread, doubtful);
+        }
         let mut translated = Translated::default();
         let told = match &mut self.process {
             Some(process) => process.adapter.tell(&self.bound.machine.id, decision, &mut translated),
@@ -72,6 +76,22 @@ impl Lane {
                 self.route(&mut translated);
             }
             Err(cannot) => self.cannot_tell(decision, &cannot),
+        }
+    }
+
+    /// Where the agent's protocol cannot be asked about messages in doubt, its files tell: the process that may have had
+    /// them is gone.
+    fn teach_history(&mut self, thread: &ThreadId, doubtful: &[SubmissionId]) {
+        let config = &self.shared.config;
+        let agent = catalog::configured(config, &self.bound.machine.launch.agent).ok();
+        let Some(conversations) =
+            agent.filter(|_| !doubtful.is_empty()).and_then(|agent| self.conversations(agent))
+        else {
+            return;
+        };
+        let found = conversations.look_for(thread, doubtful);
+        if let Some(process) = &mut self.process {
+            process.adapter.learn_history(&self.bound.machine.id, found);
         }
     }
 

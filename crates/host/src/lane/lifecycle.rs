@@ -3,14 +3,16 @@
 use super::batch::{Batch, Then};
 use super::{Answer, Bound, FromLost, Lane, Process, STORE_PAUSE, Shared, Spawning, stored_row};
 use crate::catalog;
+use crate::config::AgentConfig;
+use crate::conversations::Conversations;
 use crate::error::HostError;
 use crate::host::{NewSessionRequest, Operation};
 use crate::journal::OpenRows;
 use crate::keeping::{Planted, Settled};
 use crate::load;
 use crate::processes::{self, Launch};
-use mainstay_agents::ThreadContext;
 use mainstay_agents::launch::AgentKind;
+use mainstay_agents::{Conversation, ThreadContext};
 use mainstay_core::digest::sha256_hex;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Input, Moment, Out, Phase, Reply, StatusReport};
@@ -424,6 +426,7 @@ impl Lane {
                 agent.command.first()
             )
         })?;
+        let conversation = self.conversation(agent, &reserved.folder().token)?;
         let launch = Launch {
             token: &reserved.folder().token,
             process_fence: self.bound.machine.fence.0,
@@ -432,8 +435,31 @@ impl Lane {
             command,
             account_home: launch.account_home.as_ref().map(PathBuf::from),
             cwd: PathBuf::from(&launch.cwd),
+            conversation,
+            additional_directories: launch.additional_directories.clone(),
         };
         processes::launch_spec(config, launch).map_err(|error| error.to_string())
+    }
+
+    /// The files that the agent keeps about its conversations, where its protocol cannot be asked.
+    pub(super) fn conversations(&self, agent: &AgentConfig) -> Option<Conversations> {
+        let env = self.shared.config.agent_environment(agent);
+        Conversations::of(agent.kind, self.bound.machine.launch.account_home.as_deref(), &env)
+    }
+
+    /// The conversation that a process is started for, where that is decided at its start.
+    fn conversation(&self, agent: &AgentConfig, token: &str) -> Result<Option<Conversation>, String> {
+        let Some(conversations) = self.conversations(agent) else { return Ok(None) };
+        let machine = &self.bound.machine;
+        let head = machine.thread().filter(|_| !machine.replace_thread);
+        // No process of ours has it now: whoever has is somebody else.
+        if let Some((head, pid)) = head.and_then(|head| Some((head, conversations.holder(head)?))) {
+            return Err(format!(
+                "its conversation {head} is open in process {pid}, which is not ours; end that first"
+            ));
+        }
+        let fresh = mainstay_agents::claude::launch::conversation_of(token);
+        Ok(Some(conversations.start(head, machine.thread_used, fresh)))
     }
 
     pub(super) fn on_spawned(&mut self, outcome: SpawnOutcome) {
@@ -590,6 +616,9 @@ fn context(session: &Session) -> ThreadContext {
         additional_directories: launch.additional_directories.clone(),
         mcp_servers: launch.mcp_servers.clone(),
         instructions: launch.instructions.clone(),
+        conversation: session.thread().filter(|_| !session.replace_thread).map(ToString::to_string).or_else(
+            || Some(mainstay_agents::claude::launch::conversation_of(session.process.as_ref()?.as_str())),
+        ),
     }
 }
 

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::stream_text;
 
 /// Between two steps.
 const SEPARATOR: &str = " ;; ";
+/// Stands for [`SEPARATOR`] inside the input of `TOOL`, where a script for a sub-agent may be.
+const NESTED_SEPARATOR: &str = " ~~ ";
 /// Between two commands of `PRUN`.
 const PARALLEL: &str = " || ";
 /// How long `HANG` without a number stays silent: longer than any test waits.
@@ -39,6 +43,13 @@ pub(crate) enum Step {
         escalated: bool,
     },
     Patch(String),
+    /// Any tool, by name and input.
+    Tool {
+        name: String,
+        input: Value,
+    },
+    /// Ends the message for this reason (Messages API).
+    StopWith(String),
     Gate(String),
     /// Like `Gate`, before the HTTP header.
     Hold(String),
@@ -68,7 +79,7 @@ impl Step {
     pub(crate) fn tool_calls(&self) -> usize {
         match self {
             Self::Shell { commands, .. } => commands.len(),
-            Self::Patch(_) => 1,
+            Self::Patch(_) | Self::Tool { .. } => 1,
             _ => 0,
         }
     }
@@ -137,6 +148,12 @@ fn known_step(text: &str) -> Option<Step> {
         },
         "PATCH" if !rest.is_empty() => Step::Patch(add_file_patch(rest)),
         "PATCHUPD" => Step::Patch(update_line_patch(rest)?),
+        "TOOL" => {
+            let (name, input) = rest.split_once(' ')?;
+            let input = serde_json::from_str(&input.replace(NESTED_SEPARATOR, SEPARATOR)).ok()?;
+            Step::Tool { name: name.to_owned(), input }
+        }
+        "STOPWITH" => Step::StopWith(words.next()?.to_owned()),
         "WAIT" => Step::Wait(seconds(words.next()?)?),
         "HANG" => Step::Hang(words.next().map_or(Some(HANG_BY_DEFAULT), seconds)?),
         "ERR" => {
