@@ -30,6 +30,9 @@ pub struct Capabilities {
     pub steers_carry_over: bool,
     /// A tool call may go on after its turn (Codex, measured); elsewhere an open one is cut with its turn.
     pub tools_outlive_turns: bool,
+    /// One process can hold the threads of many sessions.
+    #[serde(default)]
+    pub shares_process: bool,
 }
 
 /// The proof by which an adapter calls a submission taken.
@@ -192,6 +195,8 @@ pub enum AgentEvent {
         /// True where the agent confirms that it is settled after an answer of ours.
         confirmed: bool,
     },
+    /// The agent let the thread go: after `CloseThread`, or by itself. Nothing more comes of it.
+    ThreadClosed,
     /// The plan, whole (ACP plan entries).
     Plan(Value),
     /// Context and cost, as the agent counts them.
@@ -291,6 +296,9 @@ pub enum Decision {
         /// What was offered, so that a decline finds its option.
         options: Vec<PermissionOption>,
     },
+    /// Leave the thread, in a process that goes on with others (capability `close_thread`). The agent's answer is
+    /// [`AgentEvent::ThreadClosed`].
+    CloseThread,
 }
 
 impl Decision {

@@ -20,13 +20,7 @@ use std::time::Duration;
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn config(home: &Path) -> HostConfig {
-    let agent = AgentConfig {
-        kind: AgentKind::Acp,
-        command: vec![scripted_acp_binary().display().to_string()],
-        home: None,
-        env: BTreeMap::new(),
-        env_pass: Vec::new(),
-    };
+    let agent = AgentConfig::new(AgentKind::Acp, vec![scripted_acp_binary().display().to_string()]);
     HostConfig {
         home: home.join("state"),
         host_id: HostId::from("test"),

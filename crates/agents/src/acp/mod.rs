@@ -52,6 +52,7 @@ impl AcpAdapter {
             capabilities: Capabilities {
                 steers_carry_over: false,
                 tools_outlive_turns: false,
+                shares_process: false,
                 steer: false,
                 resume: true,
                 confirms_answers: false,
@@ -396,6 +397,10 @@ impl Adapter for AcpAdapter {
         self.sessions.bind(session, context);
     }
 
+    fn unbind(&mut self, session: &SessionId) {
+        self.sessions.unbind(session);
+    }
+
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {
         match record.incoming {
             Incoming::Connected => self.connected(record.connection, record.at, out),
@@ -433,6 +438,7 @@ impl Adapter for AcpAdapter {
             Decision::Answer { key, answer, options } => {
                 self.answer_permission(at, key, answer, options, out)
             }
+            Decision::CloseThread => Err(CannotTell::Unsupported("close_thread")),
         }
     }
 

@@ -55,6 +55,7 @@ impl ClaudeAdapter {
     pub fn new() -> Self {
         Self {
             capabilities: Capabilities {
+                shares_process: false,
                 steers_carry_over: true,
                 tools_outlive_turns: false,
                 steer: true,
@@ -219,6 +220,10 @@ impl Adapter for ClaudeAdapter {
         self.sessions.learn_history(session, found);
     }
 
+    fn unbind(&mut self, session: &SessionId) {
+        self.sessions.unbind(session);
+    }
+
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {
         match record.incoming {
             Incoming::Connected => self.connected(record.connection, out),
@@ -256,6 +261,7 @@ impl Adapter for ClaudeAdapter {
             Decision::Steer { turn, submission, content } => self.steer(at, turn, submission, content, out),
             Decision::Interrupt { .. } => self.interrupt(at, out),
             Decision::Answer { key, answer, .. } => self.answer_request(at, key, answer, out),
+            Decision::CloseThread => Err(CannotTell::Unsupported("close_thread")),
         }
     }
 

@@ -56,6 +56,7 @@ impl CodexAdapter {
             capabilities: Capabilities {
                 steers_carry_over: false,
                 tools_outlive_turns: true,
+                shares_process: true,
                 steer: true,
                 resume: true,
                 confirms_answers: true,
@@ -264,6 +265,10 @@ impl Adapter for CodexAdapter {
         self.sessions.bind(session, context);
     }
 
+    fn unbind(&mut self, session: &SessionId) {
+        self.sessions.unbind(session);
+    }
+
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {
         match record.incoming {
             Incoming::Connected => self.connected(record.connection, out),
@@ -294,6 +299,7 @@ impl Adapter for CodexAdapter {
             Decision::Steer { turn, submission, content } => self.steer(at, turn, submission, content, out),
             Decision::Interrupt { turn } => self.interrupt(at, turn.as_ref(), out),
             Decision::Answer { key, answer, .. } => self.answer_request(at, key, answer, out),
+            Decision::CloseThread => Err(CannotTell::Unsupported("close_thread")),
         }
     }
 

@@ -31,6 +31,7 @@ impl Session {
             }
             AgentEvent::ThreadOpened { thread, resumed } => self.thread_opened(thread, resumed, moment, out),
             AgentEvent::ThreadRefused { failure } => self.thread_refused(failure, moment, out),
+            AgentEvent::ThreadClosed => {}
             AgentEvent::InputTaken { submission, proof } => self.input_taken(&submission, proof, moment, out),
             AgentEvent::InputRejected { submission, failure } => {
                 if self.submission(&submission).is_some() {

@@ -164,6 +164,14 @@ impl OpenSubmission {
     }
 }
 
+impl OpenSubmission {
+    /// Whether it was given to the agent as this input.
+    #[must_use]
+    pub const fn delivered_as(&self, n: u64) -> bool {
+        matches!(self.state, SubmissionState::Delivered { input, .. } if input == n)
+    }
+}
+
 /// How an unsettled message stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]

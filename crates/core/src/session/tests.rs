@@ -30,6 +30,7 @@ fn capabilities() -> Capabilities {
         images: false,
         steers_carry_over: false,
         tools_outlive_turns: true,
+        shares_process: false,
     }
 }
 

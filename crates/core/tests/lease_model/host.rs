@@ -25,6 +25,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     images: false,
     steers_carry_over: false,
     tools_outlive_turns: false,
+    shares_process: false,
 };
 
 /// Decides one input and carries its effects as far as they go before the commit. False: it was refused.

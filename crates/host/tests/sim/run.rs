@@ -12,7 +12,7 @@ use mainstay_agents::AgentKind;
 use mainstay_core::{AgentName, HostId, SessionId};
 use mainstay_host::fault::FaultPlan;
 use mainstay_host::keeping::{Blocking, Planted, Seams};
-use mainstay_host::{AgentConfig, Host, HostConfig, ShutdownMode};
+use mainstay_host::{AgentConfig, Host, HostConfig, Isolation, ShutdownMode};
 use mainstay_keeper::DisconnectReason;
 use mainstay_store::{Fault, Store, WriteError};
 use std::collections::BTreeMap;
@@ -109,12 +109,9 @@ fn config(home: &Path, kind: AgentKind, seed: u64) -> HostConfig {
     // Some hosts are short of processes and put agents to rest soon.
     let scarce = seed % 5 == 4;
     let agent = AgentConfig {
-        kind,
+        isolation: Isolation::Session,
         // Never run: it only has to be there.
-        command: vec!["/bin/sh".to_owned()],
-        home: None,
-        env: BTreeMap::new(),
-        env_pass: Vec::new(),
+        ..AgentConfig::new(kind, vec!["/bin/sh".to_owned()])
     };
     HostConfig {
         home: home.to_path_buf(),
