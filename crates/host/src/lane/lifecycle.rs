@@ -8,8 +8,8 @@ use crate::conversations::Conversations;
 use crate::error::HostError;
 use crate::keeping::{Planted, Settled};
 use crate::processes::{self, Launch};
-use mainstay_agents::launch::AgentKind;
 use mainstay_agents::Conversation;
+use mainstay_agents::launch::AgentKind;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Input, Phase};
 use mainstay_core::{Command, LaunchSnapshot, ProcessToken, Session};
@@ -392,7 +392,11 @@ impl Lane {
     }
 
     /// The files that the agent keeps about its conversations, where its protocol cannot be asked.
-    pub(super) fn conversations(&self, agent: &AgentConfig, launch: &LaunchSnapshot) -> Option<Conversations> {
+    pub(super) fn conversations(
+        &self,
+        agent: &AgentConfig,
+        launch: &LaunchSnapshot,
+    ) -> Option<Conversations> {
         let env = self.shared.config.agent_environment(agent);
         Conversations::of(agent.kind, launch.account_home.as_deref(), &env)
     }

@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "these are tests, and so are their helpers")]
 
 mod bad_input;
+mod claude_deaths;
 mod claude_turns;
 mod cli;
 mod codex_turns;
