@@ -4,7 +4,7 @@ use super::state::MAX_ID_BYTES;
 use super::{ClaudeAdapter, text};
 use crate::adapter::Translated;
 use mainstay_core::content::{ItemFields, ItemKind, ItemStatus, ToolKind};
-use mainstay_core::{AgentEvent, ItemKey, ProviderTurn};
+use mainstay_core::{AgentEvent, ItemKey, ProviderTurn, ThreadId};
 use serde_json::{Value, json};
 
 /// How the agent marks what a local command printed.
@@ -16,7 +16,8 @@ impl ClaudeAdapter {
     pub(super) fn assistant(&mut self, at: usize, line: &Value, out: &mut Translated) {
         let Some(message) = line.get("message") else { return };
         let of_sub_agent = line.get("parent_tool_use_id").is_some_and(|parent| !parent.is_null());
-        if let Some(error) = text(line, "error")
+        let child = self.child_of(at, line);
+        if let Some(error) = text(line, "error").filter(|_| !of_sub_agent)
             && let Some(turn) = &mut self.sessions.change(at).turn
         {
             turn.error = Some(error.chars().take(MAX_ID_BYTES).collect());
@@ -26,7 +27,8 @@ impl ClaudeAdapter {
         for (number, block) in blocks.iter().enumerate() {
             let kind = match text(block, "type").unwrap_or_default() {
                 "tool_use" => {
-                    if let Some(event) = tool_started(block, self.sessions.slot(at).state.turn_id()) {
+                    let turn = self.turn_of_line(at, child.as_ref());
+                    if let Some(event) = tool_started(block, turn, child.clone()) {
                         self.say(at, event, out);
                     }
                     continue;
@@ -70,15 +72,23 @@ impl ClaudeAdapter {
                 .then(|| text(block, "type").unwrap_or_default().to_owned()),
             ..ItemFields::default()
         };
-        let completed = AgentEvent::ItemCompleted {
-            key: ItemKey(format!("{uuid}.{number}")),
-            turn: self.sessions.slot(at).state.turn_id(),
-            kind,
-            status: ItemStatus::Completed,
-            text: words.map(str::to_owned),
-            fields,
-        };
-        self.say(at, completed, out);
+        let key = ItemKey(format!("{uuid}.{number}"));
+        let child = self.child_of(at, line);
+        let turn = self.turn_of_line(at, child.as_ref());
+        if child.is_some() {
+            let begun = ItemFields { child, ..ItemFields::default() };
+            let (key, turn) = (key.clone(), turn.clone());
+            self.say(at, AgentEvent::ItemStarted { key, turn, kind, fields: begun }, out);
+        }
+        let (status, text) = (ItemStatus::Completed, words.map(str::to_owned));
+        self.say(at, AgentEvent::ItemCompleted { key, turn, kind, status, text, fields }, out);
+    }
+
+    /// The turn that a line belongs to: what a sub-agent does by itself belongs to none.
+    fn turn_of_line(&self, at: usize, child: Option<&ThreadId>) -> Option<ProviderTurn> {
+        let thread = &self.sessions.slot(at).state;
+        let alone = child.is_some_and(|child| thread.works_alone(child.as_str()));
+        thread.turn_id().filter(|_| !alone)
     }
 
     pub(super) fn user(&mut self, at: usize, line: &Value, out: &mut Translated) {
@@ -92,7 +102,7 @@ impl ClaudeAdapter {
         for block in content.as_array().map_or(&[][..], Vec::as_slice) {
             if text(block, "type") == Some("tool_result") {
                 results = true;
-                self.tool_result(at, block, line.get("tool_use_result"), out);
+                self.tool_result(at, block, line, out);
             }
         }
         if !results {
@@ -127,7 +137,7 @@ impl ClaudeAdapter {
         }
     }
 
-    fn tool_result(&mut self, at: usize, block: &Value, result: Option<&Value>, out: &mut Translated) {
+    fn tool_result(&mut self, at: usize, block: &Value, line: &Value, out: &mut Translated) {
         let Some(id) = text(block, "tool_use_id").filter(|id| id.len() <= MAX_ID_BYTES) else { return };
         let thread = &self.sessions.slot(at).state;
         let failed = block.get("is_error") == Some(&Value::Bool(true));
@@ -138,14 +148,15 @@ impl ClaudeAdapter {
             true if thread.turn.as_ref().is_some_and(|turn| turn.stopped) => ItemStatus::Incomplete,
             true => ItemStatus::Failed,
         };
-        let turn = thread.turn_id();
+        let child = self.child_of(at, line);
+        let turn = self.turn_of_line(at, child.as_ref());
         self.call_answered(at, id);
         if declined {
             self.sessions.change(at).declined.retain(|declined| declined != id);
         }
         let fields = ItemFields {
             content: result_content(block.get("content")),
-            raw_output: result.filter(|result| !result.is_null()).cloned(),
+            raw_output: line.get("tool_use_result").filter(|result| !result.is_null()).cloned(),
             ..ItemFields::default()
         };
         let completed = AgentEvent::ItemCompleted {
@@ -190,7 +201,11 @@ fn result_content(content: Option<&Value>) -> Option<Vec<Value>> {
 }
 
 /// A call of a tool, begun or filled in.
-pub(super) fn tool_started(block: &Value, turn: Option<ProviderTurn>) -> Option<AgentEvent> {
+pub(super) fn tool_started(
+    block: &Value,
+    turn: Option<ProviderTurn>,
+    child: Option<ThreadId>,
+) -> Option<AgentEvent> {
     let id = text(block, "id").filter(|id| id.len() <= MAX_ID_BYTES)?;
     let name = text(block, "name").unwrap_or_default();
     let input = block.get("input").filter(|input| input.as_object().is_some_and(|input| !input.is_empty()));
@@ -202,6 +217,7 @@ pub(super) fn tool_started(block: &Value, turn: Option<ProviderTurn>) -> Option<
         locations: input.and_then(tool_locations),
         raw_input: input.cloned(),
         provider_type: Some(name.to_owned()),
+        child,
         ..ItemFields::default()
     };
     Some(AgentEvent::ItemStarted { key: ItemKey::from(id), turn, kind: ItemKind::ToolCall, fields })
@@ -220,7 +236,7 @@ pub(super) fn tool_title(name: &str, input: Option<&Value>) -> String {
     }
 }
 
-fn tool_kind(name: &str) -> ToolKind {
+pub(super) fn tool_kind(name: &str) -> ToolKind {
     match name {
         "Read" => ToolKind::Read,
         "Edit" | "Write" | "NotebookEdit" | "MultiEdit" => ToolKind::Edit,

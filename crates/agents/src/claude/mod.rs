@@ -12,6 +12,7 @@
 //! * `allow` needs `updatedInput`, `deny` needs a message;
 //! * a line that it cannot read ends it, so every line is made here, from values.
 
+mod controls;
 pub mod files;
 mod items;
 pub mod launch;
@@ -29,6 +30,7 @@ use crate::adapter::{
 use crate::rpc;
 use crate::sessions::{CONNECTION_SCOPE, Sessions, encode};
 use mainstay_core::agent::{NoticeLevel, TakenProof};
+use mainstay_core::content::Failure;
 use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SubmissionId};
 use serde_json::{Value, json};
 use state::{Connection, Handshake, STATE_VERSION, Thread};
@@ -55,15 +57,20 @@ impl ClaudeAdapter {
     pub fn new() -> Self {
         Self {
             capabilities: Capabilities {
-                shares_process: false,
-                steers_carry_over: true,
-                tools_outlive_turns: false,
                 steer: true,
+                steers_carry_over: true,
                 resume: true,
                 confirms_answers: true,
-                proof: TakenProof::ReplayEcho,
                 settles_by_history: true,
                 images: true,
+                set_options: true,
+                compact: true,
+                clear: true,
+                fork: true,
+                rename: true,
+                stop_tasks: true,
+                stop_children: true,
+                ..Capabilities::bare(TakenProof::ReplayEcho)
             },
             connection: Connection::default(),
             connection_changed: false,
@@ -147,35 +154,44 @@ impl ClaudeAdapter {
             "status" => self.status(at, &line, record_at, out),
             "session_state_changed" => self.state_changed(at, &line, out),
             "compact_boundary" => self.compacted(at, &line, out),
-            "api_retry" => self.retried(at, line, out),
+            "api_retry" => self.retried(at, line, record_at, out),
             "permission_denied" => self.notice(at, NoticeLevel::Warning, "message", line, out),
             "notification" | "informational" => self.notice(at, NoticeLevel::Info, "message", line, out),
             "commands_changed" => {
                 let commands = line.get("commands").cloned().unwrap_or_default();
                 self.say(at, AgentEvent::Commands(commands), out);
             }
-            "task_started" => self.task_started(at, line, out),
-            "task_notification" => self.task_notified(at, line, out),
+            "task_started" => self.task_started(at, &line, out),
+            "task_progress" => self.task_progressed(at, &line, out),
+            "task_updated" => self.task_updated(at, &line, out),
+            "task_notification" => self.task_notified(at, &line, out),
             // A count beside the thinking itself.
             "thinking_tokens" => {}
             _ => self.unmodelled(at, &format!("system/{subtype}"), line, out),
         }
     }
 
-    fn retried(&self, at: usize, line: Value, out: &mut Translated) {
-        let number = |name: &str| line.get(name).and_then(Value::as_u64).unwrap_or_default();
-        let why = match (line.get("error_status").and_then(Value::as_u64), text(&line, "error")) {
+    fn retried(&self, at: usize, line: Value, record_at: i64, out: &mut Translated) {
+        let count = |name: &str| line.get(name).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+        let status = line.get("error_status").and_then(Value::as_u64);
+        let error = text(&line, "error");
+        let words = match (status, error) {
             (Some(status), Some(error)) => format!("{error}, {status}"),
             (None, Some(error)) => error.to_owned(),
-            (status, None) => status.map_or_else(|| "no answer".to_owned(), |status| status.to_string()),
+            (Some(status), None) => status.to_string(),
+            (None, None) => "no answer".to_owned(),
         };
-        let message = format!(
-            "the model provider failed ({why}); attempt {} of {}",
-            number("attempt"),
-            number("max_retries")
-        );
-        let level = NoticeLevel::Warning;
-        self.say(at, AgentEvent::Notice { level, message, provider: Some(line) }, out);
+        let code = turns::failure_code(error, status.or(Some(0)));
+        let delay = line.get("retry_delay_ms").and_then(Value::as_f64);
+        let (attempt, of) = (count("attempt").unwrap_or(1), count("max_retries"));
+        let failure = Failure {
+            provider: Some(line),
+            ..Failure::new(code, format!("the model provider failed ({words})"))
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "milliseconds of a short delay")]
+        let next_at = delay.map(|delay| record_at + delay as i64);
+        let turn = self.sessions.slot(at).state.turn_id();
+        self.say(at, AgentEvent::Retrying { turn, attempt, of, failure, next_at }, out);
     }
 
     fn notice(&self, at: usize, level: NoticeLevel, field: &str, line: Value, out: &mut Translated) {
@@ -252,7 +268,8 @@ impl Adapter for ClaudeAdapter {
             return Err(CannotTell::NotConnected);
         }
         match decision {
-            Decision::OpenThread { resume, options, doubtful } => {
+            // A branch is made at the process's start: the conversation that it was started for is the branch.
+            Decision::OpenThread { resume, options, doubtful, fork: _ } => {
                 self.open_thread(at, resume.as_ref(), options, doubtful, out)
             }
             Decision::StartTurn { submission, content, options } => {
@@ -261,6 +278,7 @@ impl Adapter for ClaudeAdapter {
             Decision::Steer { turn, submission, content } => self.steer(at, turn, submission, content, out),
             Decision::Interrupt { .. } => self.interrupt(at, out),
             Decision::Answer { key, answer, .. } => self.answer_request(at, key, answer, out),
+            Decision::Control { id, control } => self.control(at, id, control, out),
             Decision::CloseThread => Err(CannotTell::Unsupported("close_thread")),
         }
     }

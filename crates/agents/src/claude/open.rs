@@ -78,14 +78,7 @@ impl ClaudeAdapter {
         let failure = match &self.connection.handshake {
             Handshake::Unsaid | Handshake::Asked => return Err(CannotTell::NotConnected),
             Handshake::Failed(failure) => Some(failure.clone()),
-            Handshake::Done => {
-                options.mode.as_ref().filter(|mode| !MODES.contains(&mode.as_str())).map(|mode| {
-                    Failure::new(
-                        FailureCode::AgentRefused,
-                        format!("the agent has no permission mode {mode:?}; it has {}", MODES.join(", ")),
-                    )
-                })
-            }
+            Handshake::Done => unknown_mode(options),
         };
         // A process has one conversation, named when it was started.
         let started_with = slot.context.conversation.clone().map(ThreadId);
@@ -123,7 +116,7 @@ impl ClaudeAdapter {
         self.sessions.index_thread(at);
         let mut frames = self.settings(at, options);
         let mut waits_for: Vec<Setting> =
-            frames.iter().filter_map(|frame| setting_of(text(frame, "request_id")?)).collect();
+            frames.iter().filter_map(|frame| Setting::of_request(text(frame, "request_id")?)).collect();
         if !servers.is_empty() {
             waits_for.push(Setting::McpServers);
             let request = json!({ "servers": servers });
@@ -197,7 +190,7 @@ impl ClaudeAdapter {
             return;
         }
         let mut options = self.sessions.slot(at).state.options.clone();
-        match (setting, error) {
+        match (setting, &error) {
             (_, Some(error)) => {
                 warn(out, &session, format!("the agent refused a setting: {error}"));
                 let before = self.sessions.slot(at).state.options.clone();
@@ -215,6 +208,7 @@ impl ClaudeAdapter {
             (Setting::McpServers, None) => self.mcp_servers_set(at, answer, out),
         }
         self.options_are(at, options, out);
+        self.setting_answered(at, setting, error.as_deref(), out);
         if let Some(opening) = &mut self.sessions.change(at).opening {
             opening.waits_for.retain(|waited| *waited != setting);
         }
@@ -316,15 +310,25 @@ impl ClaudeAdapter {
         }
         self.sessions.change(at).thread = Some(ThreadId::from(id));
         self.sessions.index_thread(at);
-        self.warn_at(at, format!("the agent goes on in another conversation, {id}"), out);
+        self.say(at, AgentEvent::ThreadSwitched { thread: ThreadId::from(id) }, out);
     }
 }
 
-fn setting_of(request_id: &str) -> Option<Setting> {
-    match Asked::of_id(request_id)? {
-        Asked::Set(setting) => Some(setting),
-        _ => None,
+impl Setting {
+    /// The setting that a request of ours makes.
+    pub(super) fn of_request(request_id: &str) -> Option<Self> {
+        match Asked::of_id(request_id)? {
+            Asked::Set(setting) => Some(setting),
+            _ => None,
+        }
     }
+}
+
+/// Why a permission mode cannot be put in force.
+pub(super) fn unknown_mode(options: &SessionOptions) -> Option<Failure> {
+    let mode = options.mode.as_ref().filter(|mode| !MODES.contains(&mode.as_str()))?;
+    let message = format!("the agent has no permission mode {mode:?}; it has {}", MODES.join(", "));
+    Some(Failure::new(FailureCode::AgentRefused, message))
 }
 
 fn models(response: &Value) -> Vec<Model> {

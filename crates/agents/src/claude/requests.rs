@@ -1,6 +1,6 @@
 //! What the agent asks: permissions, questions, forms. And what becomes of our own control requests.
 
-use super::items::tool_title;
+use super::items::{tool_kind, tool_title};
 use super::state::{
     MAX_DECLINED, MAX_ID_BYTES, MAX_KEPT_REQUEST_BYTES, MAX_OPEN_REQUESTS, MAX_REQUEST_ID_BYTES, OpenRequest,
     Waiting, Wants,
@@ -10,7 +10,8 @@ use super::{ClaudeAdapter, text};
 use crate::adapter::{CannotTell, Translated};
 use mainstay_core::agent::{AskedByAgent, NoticeLevel};
 use mainstay_core::content::{Answer, OptionKind, PermissionOption, RequestKind};
-use mainstay_core::{AgentEvent, ItemKey, RequestKey};
+use mainstay_core::question::{Answers, Choice, Elicitation, Question};
+use mainstay_core::{AgentEvent, ItemKey, RequestKey, ThreadId};
 use serde_json::{Value, json};
 
 /// The option that allows once.
@@ -37,6 +38,7 @@ impl ClaudeAdapter {
             Some(Asked::Initialize) => self.initialized(at, answer, out),
             Some(Asked::ListOpen) => self.open_listed(at, answer, out),
             Some(Asked::Set(setting)) => self.set(at, setting, answer, out),
+            Some(Asked::Control(control)) => self.control_answered(at, control, answer, out),
             Some(Asked::Withdraw(submission)) => self.withdrawal_answered(at, submission, answer, out),
             // What a stop did is told by the result. An echo of an answer to what is settled tells nothing.
             Some(Asked::Interrupt) | None => {}
@@ -68,7 +70,7 @@ impl ClaudeAdapter {
         if id.len() > MAX_REQUEST_ID_BYTES || thread.requests.len() >= MAX_OPEN_REQUESTS {
             let denied = match wants {
                 Wants::Form => json!({ "action": "decline" }),
-                Wants::Permission | Wants::Answers => {
+                Wants::Permission | Wants::Answers | Wants::PlanExit => {
                     json!({ "behavior": "deny", "message": "too many requests are open" })
                 }
             };
@@ -80,20 +82,26 @@ impl ClaudeAdapter {
         }
         let tool = text(&request, "tool_use_id").filter(|id| id.len() <= MAX_ID_BYTES).map(str::to_owned);
         // A sub-agent in the background asks for itself, in no turn.
-        let in_background = text(&request, "agent_id").is_some_and(|agent| thread.works_alone(agent));
+        let agent = text(&request, "agent_id").filter(|id| id.len() <= MAX_ID_BYTES);
+        let in_background = agent.is_some_and(|agent| thread.works_alone(agent));
         let turn = thread.turn_id().filter(|_| !in_background);
+        let kind = match wants {
+            Wants::Permission => RequestKind::Approval,
+            Wants::Answers => RequestKind::Question,
+            Wants::PlanExit => RequestKind::PlanExit,
+            Wants::Form => RequestKind::Elicitation,
+        };
         let asked = AskedByAgent {
-            key: RequestKey::from(id),
             turn: turn.clone(),
             item: tool.clone().map(ItemKey),
-            kind: match wants {
-                Wants::Permission => RequestKind::Approval,
-                Wants::Answers => RequestKind::Question,
-                Wants::Form => RequestKind::Elicitation,
-            },
-            title: title(&request),
+            child: agent.map(ThreadId::from),
+            tool_kind: (wants == Wants::Permission)
+                .then(|| tool_kind(text(&request, "tool_name").unwrap_or_default())),
             options: options(wants, &request),
+            questions: if wants == Wants::Answers { questions(&request) } else { Vec::new() },
+            elicitation: (wants == Wants::Form).then(|| elicitation(&request)),
             details: request.clone(),
+            ..AskedByAgent::new(RequestKey::from(id), kind, title(&request))
         };
         let fits = request.to_string().len() + thread.kept_request_bytes() <= MAX_KEPT_REQUEST_BYTES;
         let open = OpenRequest { wants, turn, tool, asked: fits.then_some(request) };
@@ -153,7 +161,7 @@ impl ClaudeAdapter {
     ) {
         let response = match request.wants {
             Wants::Form => form_answer(answer),
-            Wants::Permission | Wants::Answers => permission_answer(asked, answer),
+            Wants::Permission | Wants::Answers | Wants::PlanExit => permission_answer(asked, answer),
         };
         let thread = self.sessions.change(at);
         if response.get("behavior").and_then(Value::as_str) == Some("deny")
@@ -192,6 +200,7 @@ fn wants(request: &Value) -> Wants {
     match (text(request, "subtype"), text(request, "tool_name")) {
         (Some("elicitation"), _) => Wants::Form,
         (_, Some("AskUserQuestion")) => Wants::Answers,
+        (_, Some("ExitPlanMode")) => Wants::PlanExit,
         _ => Wants::Permission,
     }
 }
@@ -203,6 +212,7 @@ fn title(request: &Value) -> String {
             let question = request.pointer("/input/questions/0/question").and_then(Value::as_str);
             question.unwrap_or("The agent asks").to_owned()
         }
+        Wants::PlanExit => "Leave planning and begin?".to_owned(),
         Wants::Permission => {
             let name = text(request, "display_name").or_else(|| text(request, "tool_name"));
             tool_title(name.unwrap_or("A tool"), request.get("input"))
@@ -212,17 +222,18 @@ fn title(request: &Value) -> String {
 
 fn options(wants: Wants, request: &Value) -> Vec<PermissionOption> {
     let option = |option_id: String, name: String, kind| PermissionOption { option_id, name, kind };
-    let deny = || option(DENY.to_owned(), "Deny".to_owned(), OptionKind::RejectOnce);
-    if wants != Wants::Permission {
-        return Vec::new();
-    }
-    let mut options = vec![option(ALLOW.to_owned(), "Allow once".to_owned(), OptionKind::AllowOnce)];
+    let (allow, deny) = match wants {
+        Wants::Answers | Wants::Form => return Vec::new(),
+        Wants::Permission => ("Allow once", "Deny"),
+        Wants::PlanExit => ("Begin with the plan", "Keep planning"),
+    };
+    let mut options = vec![option(ALLOW.to_owned(), allow.to_owned(), OptionKind::AllowOnce)];
     let suggestions = request.get("permission_suggestions").and_then(Value::as_array);
     for (number, suggestion) in suggestions.into_iter().flatten().enumerate() {
         let name = format!("Allow, and {}", grants(suggestion));
         options.push(option(format!("{SUGGESTION}{number}"), name, OptionKind::AllowAlways));
     }
-    options.push(deny());
+    options.push(option(DENY.to_owned(), deny.to_owned(), OptionKind::RejectOnce));
     options
 }
 
@@ -277,16 +288,68 @@ fn permission_answer(asked: &Value, answer: &Answer) -> Value {
             }
             allow
         }
+        Answer::Answers { answers } => {
+            let mut input = asked.get("input").cloned().unwrap_or_else(|| json!({}));
+            input["answers"] = chosen(&questions(asked), answers);
+            json!({ "behavior": "allow", "updatedInput": input })
+        }
+        // No form is asked for here.
+        Answer::Submit { .. } => deny(&None, false),
         Answer::Decline { message } => deny(message, false),
         Answer::Cancel { message } => deny(message, true),
     }
 }
 
-fn form_answer(answer: &Answer) -> Value {
-    let action = match answer {
-        Answer::Select { .. } => "accept",
-        Answer::Decline { .. } => "decline",
-        Answer::Cancel { .. } => "cancel",
+/// The questions of an `AskUserQuestion`. The agent knows them and their choices by their texts alone; ours are named
+/// by their place.
+fn questions(request: &Value) -> Vec<Question> {
+    let asked = request.pointer("/input/questions").and_then(Value::as_array);
+    let read = |(number, question): (usize, &Value)| {
+        let offered = question.get("options").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let choice = |choice: &Value| {
+            let label = text(choice, "label")?.to_owned();
+            let description = text(choice, "description").map(str::to_owned);
+            Some(Choice { id: label.clone(), label, description })
+        };
+        Question {
+            id: number.to_string(),
+            text: text(question, "question").unwrap_or_default().to_owned(),
+            header: text(question, "header").map(str::to_owned),
+            choices: offered.iter().filter_map(choice).collect(),
+            multi_select: question.get("multiSelect") == Some(&Value::Bool(true)),
+            free_text: true,
+            secret: false,
+        }
     };
-    json!({ "action": action })
+    asked.into_iter().flatten().enumerate().map(read).collect()
+}
+
+/// Answers as the agent reads them: by the question's text, several choices in one line.
+fn chosen(questions: &[Question], answers: &Answers) -> Value {
+    let line = |question: &Question| {
+        let chosen = answers.get(&question.id)?;
+        let words: Vec<&str> =
+            chosen.selected.iter().map(String::as_str).chain(chosen.text.as_deref()).collect();
+        (!words.is_empty()).then(|| (question.text.clone(), Value::from(words.join(", "))))
+    };
+    Value::Object(questions.iter().filter_map(line).collect())
+}
+
+fn elicitation(request: &Value) -> Elicitation {
+    match (text(request, "mode"), text(request, "url")) {
+        (Some("url"), Some(url)) => Elicitation::Url { url: url.to_owned() },
+        _ => Elicitation::Form { schema: request.get("requested_schema").cloned().unwrap_or_default() },
+    }
+}
+
+fn form_answer(answer: &Answer) -> Value {
+    match answer {
+        Answer::Submit { content: Some(content) } => json!({ "action": "accept", "content": content }),
+        Answer::Submit { content: None } => json!({ "action": "accept" }),
+        Answer::Cancel { .. } => json!({ "action": "cancel" }),
+        // Nothing else is offered: no choice and no answers.
+        Answer::Decline { .. } | Answer::Select { .. } | Answer::Answers { .. } => {
+            json!({ "action": "decline" })
+        }
+    }
 }

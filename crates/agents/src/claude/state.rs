@@ -2,7 +2,7 @@
 
 use crate::sessions::ThreadState;
 use mainstay_core::content::{Failure, ItemKind};
-use mainstay_core::{ItemKey, ProviderTurn, SessionOptions, SubmissionId, ThreadId};
+use mainstay_core::{ControlId, ItemKey, ProviderTurn, SessionOptions, SubmissionId, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -71,6 +71,19 @@ pub(super) enum Setting {
     McpServers,
 }
 
+/// A control of which some settings are not answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct OpenControl {
+    pub(super) id: ControlId,
+    pub(super) waits_for: Vec<Setting>,
+}
+
+/// A control that is a local command of the agent; the turn that it begins shows that it was taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Command {
+    pub(super) control: ControlId,
+}
+
 /// A conversation that is being opened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Opening {
@@ -125,6 +138,8 @@ pub(super) enum Wants {
     Permission,
     /// Answers to questions, as input of the tool that asks.
     Answers,
+    /// May it leave planning and begin?
+    PlanExit,
     /// A form of an MCP server.
     Form,
 }
@@ -175,6 +190,8 @@ pub(super) struct Thread {
     /// A background task said that it is done, and no turn began since.
     pub(super) notified: bool,
     pub(super) input: Option<Input>,
+    pub(super) command: Option<Command>,
+    pub(super) controls: Vec<OpenControl>,
     pub(super) turn: Option<Turn>,
     pub(super) streaming: Option<Streaming>,
     /// Open requests by their ids.

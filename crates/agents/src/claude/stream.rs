@@ -62,7 +62,7 @@ impl ClaudeAdapter {
             "text" => ItemKind::AgentMessage,
             "thinking" => ItemKind::AgentThought,
             "tool_use" => {
-                if let Some(event) = tool_started(block, self.sessions.slot(at).state.turn_id()) {
+                if let Some(event) = tool_started(block, self.sessions.slot(at).state.turn_id(), None) {
                     self.say(at, event, out);
                 }
                 return;

@@ -49,9 +49,9 @@ impl ClaudeAdapter {
         if !slot.state.open {
             return Err(CannotTell::NoThread(slot.session.clone()));
         }
-        match slot.state.input {
-            Some(_) => Err(CannotTell::InputUntaken(slot.session.clone())),
-            None => Ok(()),
+        match (&slot.state.input, &slot.state.command) {
+            (None, None) => Ok(()),
+            _ => Err(CannotTell::InputUntaken(slot.session.clone())),
         }
     }
 
@@ -170,6 +170,7 @@ impl ClaudeAdapter {
         if echoed {
             self.taken(at, TakenProof::ReplayEcho, out);
         }
+        self.command_begun(at, out);
         let Some((submission, stopped)) = awaited else { return };
         // The proof comes after the turn's first words; the message stands before them, as not yet proven.
         let fields = ItemFields {
@@ -210,9 +211,8 @@ impl ClaudeAdapter {
         }
         if self.sessions.slot(at).state.turn.is_some() {
             let failure = Failure {
-                code: FailureCode::Protocol,
-                message: "the agent stopped working without a result".to_owned(),
                 provider: Some(line.clone()),
+                ..Failure::new(FailureCode::Protocol, "the agent stopped working without a result")
             };
             self.end_turn(at, End::failed(failure), None, out);
         }
@@ -294,9 +294,8 @@ impl End {
             return Self::plain(Outcome::Cancelled, Some(StopReason::Cancelled));
         }
         let failure = |code, fallback: &str| Failure {
-            code,
-            message: result_words(line).unwrap_or_else(|| fallback.to_owned()),
             provider: Some(provider_words(line, turn)),
+            ..Failure::new(code, result_words(line).unwrap_or_else(|| fallback.to_owned()))
         };
         match subtype {
             "error_max_turns" => {
@@ -307,24 +306,21 @@ impl End {
             }
             "error_max_budget_usd" => {
                 return Self {
-                    failure: Some(failure(FailureCode::Limit, "the process's budget is used up")),
+                    failure: Some(failure(FailureCode::Budget, "the process's budget is used up")),
                     ..Self::plain(Outcome::Limit, None)
                 };
             }
             "success" if !is_error && cut => {
+                let message = "the connection to the model was lost in the middle of its message";
                 return Self::failed(Failure {
-                    code: FailureCode::Provider,
-                    message: "the connection to the model was lost in the middle of its message".to_owned(),
                     provider: Some(provider_words(line, turn)),
+                    ..Failure::new(FailureCode::Network, message)
                 });
             }
             "success" if !is_error => {}
             _ => {
-                let code = match turn.error.as_deref() {
-                    Some("authentication_failed" | "oauth_org_not_allowed") => FailureCode::SignIn,
-                    Some("rate_limit" | "billing_error") => FailureCode::Limit,
-                    _ => FailureCode::Provider,
-                };
+                let status = line.get("api_error_status").and_then(Value::as_u64);
+                let code = failure_code(turn.error.as_deref(), status);
                 return Self::failed(failure(code, "the agent gave no reason"));
             }
         }
@@ -333,6 +329,17 @@ impl End {
             Some("refusal") => Self::plain(Outcome::Refused, Some(StopReason::Refusal)),
             _ => Self::plain(Outcome::Completed, Some(StopReason::EndTurn)),
         }
+    }
+}
+
+/// What an API error is to us, by the agent's word for it and the HTTP status; status 0: there was no answer.
+pub(super) fn failure_code(error: Option<&str>, status: Option<u64>) -> FailureCode {
+    match (error, status) {
+        (Some("authentication_failed" | "oauth_org_not_allowed"), _) | (_, Some(401)) => FailureCode::SignIn,
+        (Some("rate_limit" | "billing_error"), _) | (_, Some(429)) => FailureCode::Limit,
+        (Some("overloaded"), _) | (_, Some(529 | 503)) => FailureCode::Overloaded,
+        (_, Some(0)) => FailureCode::Network,
+        _ => FailureCode::Provider,
     }
 }
 

@@ -4,8 +4,8 @@
 //! remembered to understand an answer, so an answer is understood also by an adapter made anew.
 
 use crate::rpc::Text;
-use mainstay_core::SubmissionId;
 use mainstay_core::content::ContentBlock;
+use mainstay_core::{ControlId, SubmissionId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -50,6 +50,8 @@ pub(super) enum Asked {
     Set(super::state::Setting),
     Interrupt,
     Withdraw(SubmissionId),
+    /// For a control, which its answer ends.
+    Control(ControlId),
 }
 
 impl Asked {
@@ -64,6 +66,7 @@ impl Asked {
             Self::Set(Setting::McpServers) => "set-mcp-servers".to_owned(),
             Self::Interrupt => "interrupt".to_owned(),
             Self::Withdraw(submission) => format!("withdraw:{submission}"),
+            Self::Control(control) => format!("control:{control}"),
         }
     }
 
@@ -77,7 +80,10 @@ impl Asked {
             "set-effort" => Self::Set(Setting::Effort),
             "set-mcp-servers" => Self::Set(Setting::McpServers),
             "interrupt" => Self::Interrupt,
-            other => Self::Withdraw(SubmissionId::from(other.strip_prefix("withdraw:")?)),
+            other => match other.strip_prefix("control:") {
+                Some(control) => Self::Control(ControlId::from(control)),
+                None => Self::Withdraw(SubmissionId::from(other.strip_prefix("withdraw:")?)),
+            },
         })
     }
 
@@ -150,6 +156,7 @@ mod tests {
             Asked::Set(Setting::McpServers),
             Asked::Interrupt,
             Asked::Withdraw(SubmissionId::from("withdraw:m1")),
+            Asked::Control(ControlId::from("withdraw:c1")),
         ];
         for asked in all {
             assert_eq!(Asked::of_id(&asked.id()), Some(asked));

@@ -56,13 +56,11 @@ impl CodexAdapter {
             capabilities: Capabilities {
                 steers_carry_over: false,
                 tools_outlive_turns: true,
-                shares_process: true,
                 steer: true,
                 resume: true,
                 confirms_answers: true,
-                proof: TakenProof::ClientId,
                 settles_by_history: true,
-                images: false,
+                ..Capabilities::bare(TakenProof::ClientId)
             },
             connection: Connection::default(),
             connection_changed: false,
@@ -290,7 +288,7 @@ impl Adapter for CodexAdapter {
         let at =
             self.sessions.position(session).ok_or_else(|| CannotTell::UnknownSession(session.clone()))?;
         match decision {
-            Decision::OpenThread { resume, options, doubtful } => {
+            Decision::OpenThread { resume, options, doubtful, fork: _ } => {
                 self.open_thread(at, resume.as_ref(), options, doubtful, out)
             }
             Decision::StartTurn { submission, content, options } => {
@@ -299,6 +297,7 @@ impl Adapter for CodexAdapter {
             Decision::Steer { turn, submission, content } => self.steer(at, turn, submission, content, out),
             Decision::Interrupt { turn } => self.interrupt(at, turn.as_ref(), out),
             Decision::Answer { key, answer, .. } => self.answer_request(at, key, answer, out),
+            Decision::Control { control, .. } => Err(CannotTell::Unsupported(control.capability())),
             Decision::CloseThread => Err(CannotTell::Unsupported("close_thread")),
         }
     }

@@ -109,6 +109,7 @@ impl CodexAdapter {
                 code: FailureCode::Protocol,
                 message: "the agent opened a thread without an id".to_owned(),
                 provider: Some(result),
+                resets_at: None,
             };
             out.say(&session, AgentEvent::ThreadRefused { failure });
             return;

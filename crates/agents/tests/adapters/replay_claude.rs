@@ -9,6 +9,7 @@ use crate::harness::{Harness, Life, select};
 use crate::recordings;
 use mainstay_agents::AgentKind;
 use mainstay_core::content::Answer;
+use mainstay_core::question::Chosen;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -113,19 +114,31 @@ impl Replay {
         let body = &response["response"];
         let message = body["message"].as_str().map(str::to_owned);
         let answer = match (body["behavior"].as_str(), body["action"].as_str()) {
+            (Some("allow"), _) if body["updatedInput"]["answers"].is_object() => self.answers(body),
             (Some("allow"), _) if body["updatedPermissions"].is_array() => select("suggestion:0"),
             (Some("allow"), _) => select("allow"),
             (Some("deny"), _) if body["interrupt"] == true => Answer::Cancel { message },
             (Some("deny"), _) => Answer::Decline { message },
             (_, Some("decline")) => Answer::Decline { message: None },
             (_, Some("cancel")) => Answer::Cancel { message: None },
-            (_, Some(_)) => select("accept"),
+            (_, Some(_)) => Answer::Submit { content: Some(body["content"].clone()) },
             _ => return,
         };
         match self.harness.answer(SESSION, key, answer, Vec::new()) {
             Ok(lines) => self.note("> answer", &lines),
             Err(error) => self.note("> answer", &[error.to_string()]),
         }
+    }
+
+    /// Each answer names its question by the question's text; ours are named by their place.
+    fn answers(&self, body: &Value) -> Answer {
+        let questions = body["updatedInput"]["questions"].as_array().expect("questions");
+        let answers = questions.iter().enumerate().filter_map(|(number, question)| {
+            let words = body["updatedInput"]["answers"][question["question"].as_str()?].as_str()?;
+            let chosen = Chosen { selected: words.split(", ").map(str::to_owned).collect(), text: None };
+            Some((number.to_string(), chosen))
+        });
+        Answer::Answers { answers: answers.collect() }
     }
 
     fn agent(&mut self, message: &Value) {

@@ -6,6 +6,8 @@ use crate::agent::Decision;
 use crate::content::{Answer, OptionKind};
 use crate::event::{Event, RequestEnd};
 use crate::process::{CloseOrder, ExitCause, ProcessExit};
+use crate::question;
+use crate::work::Provenance;
 use crate::{Refusal, RefusalCode, RequestId};
 
 impl Session {
@@ -51,14 +53,19 @@ impl Session {
                 Ok(Reply::Done)
             }
             Command::Update { name, options, archived } => {
-                self.emit(
-                    out,
-                    moment.now,
-                    Event::SessionUpdated { name, options, archived, queue_paused: None },
-                );
+                if name.is_some() || archived.is_some() {
+                    let by = if name.is_some() { Provenance::User } else { Provenance::Unknown };
+                    let updated =
+                        Event::SessionUpdated { name, options: None, archived, queue_paused: None, by };
+                    self.emit(out, moment.now, updated);
+                }
+                if let Some(options) = options {
+                    self.set_options(options, moment, out);
+                }
                 self.advance(moment, out);
                 Ok(Reply::Done)
             }
+            Command::Control(what) => self.control(what, moment, out),
             Command::Delete => {
                 if self.unverifiable.is_some() {
                     // Nobody will come back to a deleted session to decide about its process.
@@ -224,7 +231,7 @@ impl Session {
             refusal.revision = Some(open.revision);
             return Err(refusal);
         }
-        check_option(open, &answer)?;
+        check_answer(open, &answer)?;
         if self.unverifiable.is_some() {
             return Err(Refusal::new(
                 RefusalCode::ProcessUnverifiable,
@@ -274,7 +281,13 @@ impl Session {
 }
 
 const fn queue_paused(paused: bool) -> Event {
-    Event::SessionUpdated { name: None, options: None, archived: None, queue_paused: Some(paused) }
+    Event::SessionUpdated {
+        name: None,
+        options: None,
+        archived: None,
+        queue_paused: Some(paused),
+        by: Provenance::Unknown,
+    }
 }
 
 const fn request_end_name(end: RequestEnd) -> &'static str {
@@ -292,6 +305,7 @@ pub(super) fn end_of_answer(answer: &Answer, options: &[crate::content::Permissi
     match answer {
         Answer::Cancel { .. } => RequestEnd::Cancelled,
         Answer::Decline { .. } => RequestEnd::Declined,
+        Answer::Answers { .. } | Answer::Submit { .. } => RequestEnd::Answered,
         Answer::Select { option_id } => {
             let kind = options.iter().find(|option| option.option_id == *option_id).map(|option| option.kind);
             match kind {
@@ -302,9 +316,21 @@ pub(super) fn end_of_answer(answer: &Answer, options: &[crate::content::Permissi
     }
 }
 
-fn check_option(open: &OpenRequest, answer: &Answer) -> Result<(), Refusal> {
-    let Answer::Select { option_id } = answer else {
-        return Ok(());
+/// An answer must be of the kind that the request takes. No is taken by every request.
+fn check_answer(open: &OpenRequest, answer: &Answer) -> Result<(), Refusal> {
+    let unfit = |detail: String| Err(Refusal::new(RefusalCode::OptionUnknown, detail));
+    let option_id = match answer {
+        Answer::Decline { .. } | Answer::Cancel { .. } => return Ok(()),
+        Answer::Submit { .. } if open.elicits => return Ok(()),
+        Answer::Submit { .. } => return unfit(format!("request {} asks for no form", open.id)),
+        Answer::Answers { .. } if open.questions.is_empty() => {
+            return unfit(format!("request {} asks no questions; choose one of its options", open.id));
+        }
+        Answer::Answers { answers } => {
+            return question::check(&open.questions, answers)
+                .or_else(|mismatch| unfit(format!("request {}: {mismatch}", open.id)));
+        }
+        Answer::Select { option_id } => option_id,
     };
     if open.options.iter().any(|option| option.option_id == *option_id) {
         return Ok(());

@@ -50,13 +50,14 @@ impl Session {
 
     /// The row of the delivery table (contract section 3) that holds now.
     fn taken_as(&self, delivery: Delivery, moment: &Moment<'_>) -> Result<DeliveryTaken, Refusal> {
-        let runs = !self.turns.is_empty() || self.input_untaken();
+        let works = !self.turns.is_empty() || self.input_untaken();
+        let runs = works || self.control_occupies();
         Ok(match (delivery, runs) {
             (Delivery::Steer, false) => {
                 return Err(Refusal::new(RefusalCode::NoTurn, "no turn runs that could be steered"));
             }
             (Delivery::Auto | Delivery::Steer, true) if self.will_steer(moment) => DeliveryTaken::Steer,
-            (Delivery::Interrupt, true) => DeliveryTaken::Interrupt,
+            (Delivery::Interrupt, true) if works => DeliveryTaken::Interrupt,
             (_, true) => DeliveryTaken::Queue,
             (Delivery::Queue, false) if self.submissions.iter().any(|open| open.paused) => {
                 DeliveryTaken::Queue
@@ -100,6 +101,7 @@ impl Session {
         if self.deleted || self.archived {
             return;
         }
+        self.tell_controls(moment, out);
         if let Some((next, turn)) = self.next_to_steer(moment) {
             let (submission, content) = (next.id.clone(), next.content.clone());
             let (steers, turn) = (Some(turn.id.clone()), turn.provider.clone());
@@ -108,6 +110,9 @@ impl Session {
             return;
         }
         let Some(next) = self.submissions.iter().find(|open| open.waits()) else {
+            if self.control_waits() && self.may_start() {
+                self.acquire(moment, out);
+            }
             return;
         };
         let id = next.id.clone();
@@ -119,6 +124,8 @@ impl Session {
             QueueReason::TurnRunning
         } else if self.input_untaken() {
             QueueReason::InputUntaken
+        } else if self.control_occupies() {
+            QueueReason::Control
         } else {
             match self.phase {
                 Phase::Held => {
@@ -148,6 +155,14 @@ impl Session {
         if !told {
             self.emit(out, moment.now, Event::SubmissionQueued { submission: id, reason });
         }
+    }
+
+    /// Whether a process may be started by itself.
+    fn may_start(&self) -> bool {
+        self.phase == Phase::Free
+            && self.unverifiable.is_none()
+            && self.recovering.is_none()
+            && self.stopping.is_none()
     }
 
     /// An open message that the agent does not have.

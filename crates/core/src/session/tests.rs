@@ -9,7 +9,10 @@ use crate::refusal::RefusalCode;
 use crate::{AgentName, HostId, ItemKey, ProviderTurn, RequestKey};
 
 mod any_order;
+mod background_rules;
+mod control_rules;
 mod queue_rules;
+mod request_rules;
 
 /// A session with its whole journal, so that every test also checks that state is the fold of it.
 struct Bench {
@@ -22,15 +25,11 @@ struct Bench {
 
 fn capabilities() -> Capabilities {
     Capabilities {
-        steer: false,
         resume: true,
         confirms_answers: true,
-        proof: TakenProof::ClientId,
         settles_by_history: true,
-        images: false,
-        steers_carry_over: false,
         tools_outlive_turns: true,
-        shares_process: false,
+        ..Capabilities::bare(TakenProof::ClientId)
     }
 }
 
@@ -45,6 +44,7 @@ fn launch() -> LaunchSnapshot {
         instructions: None,
         env_names: Vec::new(),
         command: None,
+        source: None,
     }
 }
 
@@ -173,11 +173,7 @@ impl Bench {
 
     fn ask(&mut self) -> RequestId {
         self.agent(AgentEvent::RequestOpened(AskedByAgent {
-            key: RequestKey::from("1:0"),
             turn: Some(ProviderTurn::from("pt1")),
-            item: None,
-            kind: RequestKind::Approval,
-            title: "may I".to_owned(),
             options: vec![
                 PermissionOption {
                     option_id: "yes".to_owned(),
@@ -190,7 +186,7 @@ impl Bench {
                     kind: OptionKind::RejectOnce,
                 },
             ],
-            details: serde_json::json!({}),
+            ..AskedByAgent::new(RequestKey::from("1:0"), RequestKind::Approval, "may I")
         }));
         self.session.requests.last().expect("open").id.clone()
     }

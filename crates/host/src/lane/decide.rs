@@ -10,6 +10,7 @@ use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::event::EpochReason;
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
+use mainstay_core::work::ControlEnd;
 use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal, SubmissionId, ThreadId};
 use mainstay_store::{IdRegistration, NewInput, WriteOp};
 use std::borrow::Cow;
@@ -143,6 +144,10 @@ impl Lane {
                 let settled = AgentEvent::RequestSettled { key: key.clone(), confirmed: false };
                 self.decide_own(at, Input::Agent(settled));
             }
+            Decision::Control { id, .. } => {
+                let end = ControlEnd::Refused { failure };
+                self.decide_own(at, Input::Agent(AgentEvent::ControlEnded { control: id.clone(), end }));
+            }
             Decision::Interrupt { .. } => {
                 tracing::warn!(session = %self.members[at].machine.id, %cannot, "a stop could not be told to the agent");
             }
@@ -202,7 +207,7 @@ impl Lane {
             // Frames of a process whose end is settled already: they belong to nothing any more.
             return;
         }
-        if matches!(event, AgentEvent::ThreadClosed) && member.machine.stopping.is_some() {
+        if matches!(event, AgentEvent::ThreadClosed) {
             return self.leave_now(at);
         }
         self.decide_own(at, Input::Agent(event));
@@ -235,9 +240,10 @@ impl Lane {
             // The host goes: the reservation stands, with no process to it, and the next host finds it unused.
             return;
         }
-        if self.bound().any(|member| member.key != self.members[at].key) {
-            // The process here is not for it, and others need it: the reservation is found unused in another lane, which
-            // makes its own.
+        if self.process.as_ref().is_some_and(|process| !process.doubted)
+            || self.bound().any(|member| member.key != self.members[at].key)
+        {
+            // The process here is not for it: the reservation is found unused in another lane, which makes its own.
             self.members[at].parting = Some(Parting::Anew);
             return;
         }

@@ -274,6 +274,7 @@ impl Lane {
                 let token = process.token.clone();
                 let why = format!("its keeper knows a newer owner (fence {known})");
                 process.link = None;
+                process.doubted = true;
                 self.decide_for_all(&Input::Process(ProcessFact::Unverifiable { process: token, why }));
             }
             LinkEvent::Rejected { why } => tracing::warn!(?why, "a keeper refused something"),
@@ -304,10 +305,11 @@ impl Lane {
     pub(super) fn on_unanswered(&mut self) {
         self.answer_by = None;
         self.now = self.shared.now();
-        if let Some(process) = &self.process
+        if let Some(process) = &mut self.process
             && process.link.is_some()
             && process.final_exit.is_none()
         {
+            process.doubted = true;
             let why = "its keeper does not answer".to_owned();
             let process = process.token.clone();
             self.decide_for_all(&Input::Process(ProcessFact::Unverifiable { process, why }));
@@ -318,7 +320,8 @@ impl Lane {
     /// The keeper has said something on a line that it has greeted: it lives.
     fn heard(&mut self) {
         self.answer_by = None;
-        let Some(process) = self.process.as_ref().filter(|process| process.greeted) else { return };
+        let Some(process) = self.process.as_mut().filter(|process| process.greeted) else { return };
+        process.doubted = false;
         let process = process.token.clone();
         for at in self.bound_places() {
             if self.members[at].machine.unverifiable.is_some() {
@@ -367,6 +370,7 @@ impl Lane {
             }
             let _later = link.send(ToKeeper::Committed { position: process.committed });
         }
+        process.doubted = false;
         process.identity = status.agent.as_ref().map(processes::identity);
         if self.bound().any(|member| member.machine.phase == Phase::Reserved) {
             self.shared.config.fault.pass(FaultPoint::SpawnedNotRecorded);
@@ -414,6 +418,7 @@ impl Lane {
             }
             Settled::Unverifiable(why) => {
                 self.relink_at = Some(tokio::time::Instant::now() + super::UNVERIFIABLE_PAUSE);
+                process.doubted = true;
                 let process = process.token.clone();
                 self.decide_for_all(&Input::Process(ProcessFact::Unverifiable { process, why }));
                 self.pending.touched = true;

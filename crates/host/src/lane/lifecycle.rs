@@ -101,6 +101,7 @@ impl Lane {
         }
         for member in self.members.iter().filter(|member| member.claims == Some(key)) {
             taken.adapter.bind(&member.machine.id, member.context());
+            taken.doubted |= member.machine.unverifiable.is_some();
             if matches!(member.machine.phase, Phase::Opening | Phase::Held) {
                 taken.ready.clone_from(&member.machine.agent);
             }
@@ -272,6 +273,7 @@ impl Lane {
             token,
             fence,
             profile,
+            doubted: false,
             identity: None,
             ready: None,
             adapter: mainstay_agents::adapter(kind),

@@ -132,6 +132,8 @@ struct Process {
     fence: u64,
     /// The launch profile that sessions must have to share it.
     profile: String,
+    /// It can be proven neither alive nor gone.
+    doubted: bool,
     /// Who it is, once its keeper has said so.
     identity: Option<ProcessId>,
     /// What its handshake said, for sessions that come later.

@@ -6,7 +6,7 @@
 //! * A process belongs to one lane, with all sessions that its records can be about.
 
 use super::member::{Bears, Creation, Join, Member, Moving, Parting, creation_batch};
-use super::{LANE_IDLE, Lane, LaneMessage, forward, refuse};
+use super::{LANE_IDLE, Lane, LaneMessage, Process, forward, refuse};
 use crate::config::Isolation;
 use crate::error::HostError;
 use crate::registry::{Place, Seat};
@@ -53,7 +53,7 @@ impl Lane {
 
     /// Whether this lane's agent holds the threads of many sessions in one process, as it is configured.
     fn shares(&self) -> Option<usize> {
-        if !self.capabilities.shares_process {
+        if !self.capabilities.close_thread {
             return None;
         }
         let agent = self.members.first().map(|member| &member.machine.launch.agent)?;
@@ -65,12 +65,12 @@ impl Lane {
     pub(super) fn serves(&self, at: usize) -> bool {
         let Some(process) = &self.process else { return false };
         let well = !process.ending
+            && !process.doubted
             && process.close.is_none()
             && process.asked_to_close.is_none()
             && process.final_exit.is_none();
         well && self.members[at].profile == process.profile
             && self.shares().is_some_and(|most| self.bound().count() < most)
-            && !self.bound().any(|member| member.machine.unverifiable.is_some())
     }
 
     /// Whether one more session may come.
@@ -198,7 +198,7 @@ impl Lane {
         };
         let isolated = crate::catalog::configured(&self.shared.config, &moving.member.machine.launch.agent)
             .is_ok_and(|agent| agent.isolation == Isolation::Session);
-        if !needs || isolated || !self.capabilities.shares_process {
+        if !needs || isolated || !self.capabilities.close_thread {
             return Some(moving);
         }
         let profile = moving.member.profile.clone();
@@ -418,11 +418,16 @@ impl Lane {
         if let Some(process) = self.process.as_mut().filter(|process| process.key == key) {
             process.adapter.unbind(&id);
         }
-        if self.bound().next().is_none()
-            && let Some(abandoned) =
-                self.process.take_if(|process| process.key == key && process.final_exit.is_none())
-        {
-            self.end_abandoned(abandoned);
+        if self.bound().next().is_some() {
+            return;
+        }
+        let given_up = |process: &mut Process| process.key == key && process.final_exit.is_none();
+        if let Some(process) = self.process.take_if(|process| given_up(process) && process.doubted) {
+            self.end_abandoned(process);
+        } else if let Some(process) = self.process.as_mut().filter(|process| process.key == key) {
+            // Nobody needs it any more.
+            process.asked_to_close = Some(CloseOrder::Host);
+            self.pending.then.push(super::batch::Then::Close(Some(key), CloseOrder::Host));
         }
     }
 
@@ -500,11 +505,17 @@ impl Lane {
 
     /// The agent has let the session's thread go, or never had it.
     pub(super) fn leave_now(&mut self, at: usize) {
-        let others = self.bound().count() > 1;
-        let Some(process) = self.process.as_mut().filter(|_| others) else { return };
-        let token = process.token.clone();
-        process.adapter.unbind(&self.members[at].machine.id);
-        self.decide_own(at, Input::Process(ProcessFact::Left { process: token }));
+        if self.bound().count() <= 1 {
+            // The process was for this one: it ends with it.
+            if self.members[at].machine.stopping.is_none() {
+                self.close_in_order(at, CloseOrder::Host);
+            }
+            return;
+        }
+        if let Some(process) = &mut self.process {
+            process.adapter.unbind(&self.members[at].machine.id);
+        }
+        self.decide_own(at, Input::Agent(AgentEvent::ThreadClosed));
     }
 
     pub(super) fn place_of(&self, key: SessionKey) -> Option<usize> {

@@ -97,13 +97,8 @@ fn step(bench: &mut Bench, what: u8, n: usize) {
             fields: ItemFields::default(),
         }),
         14 => agent(AgentEvent::RequestOpened(AskedByAgent {
-            key: RequestKey(format!("r{}", n % 3)),
             turn: Some(turn),
-            item: None,
-            kind: RequestKind::Approval,
-            title: String::new(),
-            options: Vec::new(),
-            details: serde_json::Value::Null,
+            ..AskedByAgent::new(RequestKey(format!("r{}", n % 3)), RequestKind::Approval, "")
         })),
         15 => agent(AgentEvent::RequestSettled { key: RequestKey(format!("r{}", n % 3)), confirmed: true }),
         16 => Input::Command(Command::Answer {
