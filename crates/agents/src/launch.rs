@@ -24,6 +24,15 @@ pub enum Conversation {
     New(String),
     /// It takes this one up.
     Resume(String),
+    /// It begins one with an id of its own as a branch of another.
+    Fork {
+        /// The other one; it is not changed.
+        source: String,
+        /// The branch.
+        branch: String,
+        /// The last message of the source that the branch has, as its history names it; None: all of it.
+        up_to: Option<String>,
+    },
 }
 
 /// What the host knows when it asks for a plan.

@@ -3,7 +3,8 @@
 
 use mainstay_agents::claude::{files, launch};
 use mainstay_agents::{AgentKind, Conversation, InHistory};
-use mainstay_core::{SubmissionId, ThreadId};
+use mainstay_core::work::{ForkPoint, HistoryPoint, ThreadSource};
+use mainstay_core::{Session, SubmissionId, ThreadId};
 use mainstay_keeper::ProcessIdentity;
 use mainstay_keeper::identity::IdentityCheck;
 use std::collections::BTreeSet;
@@ -38,15 +39,35 @@ impl Conversations {
         Some(Self { home })
     }
 
-    /// How a process is started for a conversation: one that was never used and never saved begins under its own id.
-    pub(crate) fn start(&self, head: Option<&ThreadId>, used: bool, fresh: String) -> Conversation {
-        match head {
-            None => Conversation::New(fresh),
-            Some(head) if used || matches!(self.transcript(head.as_str()), Ok(Some(_)) | Err(_)) => {
-                Conversation::Resume(head.to_string())
+    /// How a process is started for a session's conversation. One that is saved is taken up; one that never took a
+    /// message and is not saved begins, or is branched off, under the same id as before, should that have been tried.
+    ///
+    /// # Errors
+    /// The point at which a branch is to begin is not in the source's history.
+    pub(crate) fn start(&self, session: &Session) -> Result<Conversation, String> {
+        let wanted = conversation(session).ok_or("the session has no process")?;
+        let saved = !matches!(self.transcript(&wanted), Ok(None));
+        let used = session.thread_used && !session.replace_thread;
+        let source = session.launch.source.as_ref().filter(|_| !session.replace_thread);
+        match source {
+            _ if saved || used => Ok(Conversation::Resume(wanted)),
+            // Somebody else made it, so it is there or it is lost.
+            Some(ThreadSource::Adopt { .. }) => Ok(Conversation::Resume(wanted)),
+            Some(ThreadSource::Fork(point)) => {
+                let up_to = point.last_turn.as_ref().map(|last| self.row(point, last)).transpose()?;
+                Ok(Conversation::Fork { source: point.thread.to_string(), branch: wanted, up_to })
             }
-            Some(head) => Conversation::New(head.to_string()),
+            None => Ok(Conversation::New(wanted)),
         }
+    }
+
+    /// The row of the source's transcript that a branch has last.
+    fn row(&self, point: &ForkPoint, last: &HistoryPoint) -> Result<String, String> {
+        let missing = || format!("turn {} is not in the history of {}", last.turn, point.thread);
+        let item = last.last_item.as_ref().ok_or_else(missing)?;
+        let path = self.transcript(point.thread.as_str()).ok().flatten().ok_or_else(missing)?;
+        let transcript = fs::read(path).map_err(|error| format!("{}: {error}", missing()))?;
+        files::row_of_item(&transcript, item.as_str()).ok_or_else(missing)
     }
 
     /// Where a conversation is saved. Its folder is named after the working folder, by a rule that long names bend: so
@@ -114,6 +135,18 @@ impl Conversations {
     }
 }
 
+/// The conversation that a session's process is started for: the one it has, was told to take up, or begins. None: it
+/// has no process.
+pub(crate) fn conversation(session: &Session) -> Option<String> {
+    match (session.thread(), &session.launch.source) {
+        // In place of one that is lost: under a name that was not used for that.
+        _ if session.replace_thread => Some(launch::conversation_of(session.process.as_ref()?.as_str())),
+        (Some(head), _) => Some(head.to_string()),
+        (None, Some(ThreadSource::Adopt { thread })) => Some(thread.to_string()),
+        (None, _) => Some(launch::conversation_of(session.id.as_str())),
+    }
+}
+
 /// The messages that stand in a transcript's end, and whether that was all of it.
 fn search(path: &Path, messages: &[SubmissionId]) -> io::Result<(BTreeSet<String>, bool)> {
     let mut file = File::open(path)?;
@@ -133,6 +166,8 @@ fn search(path: &Path, messages: &[SubmissionId]) -> io::Result<(BTreeSet<String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mainstay_core::SessionOptions;
+    use mainstay_core::session::Out;
 
     fn home() -> (tempfile::TempDir, Conversations) {
         let folder = tempfile::tempdir().expect("a folder");
@@ -141,17 +176,65 @@ mod tests {
         (folder, conversations)
     }
 
-    #[test]
-    fn a_conversation_that_was_never_saved_begins_under_its_own_id() {
-        let (folder, conversations) = home();
-        let head = ThreadId::from("c-1");
-        let fresh = || "fresh".to_owned();
-        assert_eq!(conversations.start(None, false, fresh()), Conversation::New("fresh".to_owned()));
-        assert_eq!(conversations.start(Some(&head), false, fresh()), Conversation::New("c-1".to_owned()));
-        assert_eq!(conversations.start(Some(&head), true, fresh()), Conversation::Resume("c-1".to_owned()));
+    fn session(source: Option<ThreadSource>) -> Session {
+        let launch = serde_json::json!({
+            "host": "h", "agent": "claude", "cwd": "/w", "source": source,
+        });
+        let launch = serde_json::from_value(launch).expect("a snapshot");
+        let id = mainstay_core::SessionId::from("s-1");
+        Session::create(id, None, launch, SessionOptions::default(), 1, &mut Out::default())
+    }
+
+    fn save(folder: &tempfile::TempDir, conversation: &str, text: &str) {
         fs::create_dir_all(folder.path().join("projects/-w")).expect("made");
-        fs::write(folder.path().join("projects/-w/c-1.jsonl"), "").expect("written");
-        assert_eq!(conversations.start(Some(&head), false, fresh()), Conversation::Resume("c-1".to_owned()));
+        let path = folder.path().join("projects/-w").join(format!("{conversation}.jsonl"));
+        fs::write(path, text).expect("written");
+    }
+
+    #[test]
+    fn a_conversation_begins_once_also_where_its_first_process_died() {
+        let (folder, conversations) = home();
+        let new = session(None);
+        let id = launch::conversation_of("s-1");
+        assert_eq!(conversations.start(&new), Ok(Conversation::New(id.clone())));
+        assert_eq!(conversations.start(&new), Ok(Conversation::New(id.clone())), "the same again");
+        save(&folder, &id, "");
+        assert_eq!(conversations.start(&new), Ok(Conversation::Resume(id)));
+    }
+
+    #[test]
+    fn a_branch_is_made_once_and_begins_where_it_was_asked_to() {
+        let (folder, conversations) = home();
+        let row = r#"{"type":"assistant","uuid":"a1","message":{"id":"msg_1","content":[]}}"#;
+        save(&folder, "source", row);
+        let point = |item: Option<&str>| ForkPoint {
+            session: mainstay_core::SessionId::from("s-0"),
+            thread: ThreadId::from("source"),
+            last_turn: item.map(|item| HistoryPoint {
+                turn: "t".into(),
+                submission: None,
+                last_item: Some(item.into()),
+            }),
+        };
+        let fork = |item| conversations.start(&session(Some(ThreadSource::Fork(point(item)))));
+        let branch = launch::conversation_of("s-1");
+        let made = |up_to: Option<&str>| Conversation::Fork {
+            source: "source".to_owned(),
+            branch: branch.clone(),
+            up_to: up_to.map(str::to_owned),
+        };
+        assert_eq!(fork(None), Ok(made(None)));
+        assert_eq!(fork(Some("msg_1.0")), Ok(made(Some("a1"))));
+        assert!(fork(Some("msg_2.0")).expect_err("no such point").contains("history"));
+        save(&folder, &branch, "");
+        assert_eq!(fork(None), Ok(Conversation::Resume(branch.clone())), "it is there already");
+    }
+
+    #[test]
+    fn an_adopted_conversation_is_taken_up_also_where_it_is_not_found() {
+        let (_folder, conversations) = home();
+        let adopted = session(Some(ThreadSource::Adopt { thread: ThreadId::from("c-9") }));
+        assert_eq!(conversations.start(&adopted), Ok(Conversation::Resume("c-9".to_owned())));
     }
 
     #[test]

@@ -74,6 +74,46 @@ pub fn user_messages(transcript: &[u8], mut found: impl FnMut(&str)) {
     }
 }
 
+#[derive(Deserialize)]
+struct AnswerRow<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    uuid: Option<Cow<'a, str>>,
+    #[serde(default, rename = "isSidechain")]
+    of_sub_agent: bool,
+    #[serde(borrow, default)]
+    message: Option<AnswerMessage<'a>>,
+}
+
+#[derive(Deserialize)]
+struct AnswerMessage<'a> {
+    #[serde(borrow, default)]
+    id: Option<Cow<'a, str>>,
+    #[serde(default)]
+    content: serde_json::Value,
+}
+
+/// The uuid of the row that an item of ours stands in: a text or thought of a streamed message by the message's id (its
+/// last row, since each block has one), a call by its own id, a message that did not stream by its row.
+#[must_use]
+pub fn row_of_item(transcript: &[u8], item: &str) -> Option<String> {
+    let (name, _) = item.rsplit_once('.').unwrap_or((item, ""));
+    let rows = transcript.split(|byte| *byte == b'\n').rev();
+    rows.filter_map(|line| serde_json::from_slice::<AnswerRow<'_>>(line).ok())
+        .filter(|row| row.kind == "assistant" && !row.of_sub_agent)
+        .find(|row| {
+            let message = row.message.as_ref();
+            let calls = message.and_then(|message| message.content.as_array());
+            row.uuid.as_deref() == Some(name)
+                || message.is_some_and(|message| message.id.as_deref() == Some(name))
+                || calls.is_some_and(|blocks| {
+                    blocks.iter().any(|block| block.get("id").is_some_and(|id| id == item))
+                })
+        })
+        .and_then(|row| row.uuid.map(Cow::into_owned))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +131,21 @@ mod tests {
         let mut found = Vec::new();
         user_messages(transcript.as_bytes(), |uuid| found.push(uuid.to_owned()));
         assert_eq!(found, ["m1", "m2"]);
+    }
+
+    #[test]
+    fn an_item_stands_in_a_row() {
+        let transcript = concat!(
+            "{\"type\":\"assistant\",\"uuid\":\"a1\",\"message\":{\"id\":\"msg_1\",\"content\":[{\"type\":\"thinking\"}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a2\",\"message\":{\"id\":\"msg_1\",\"content\":[{\"type\":\"text\"}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a3\",\"message\":{\"id\":\"msg_2\",\"content\":[{\"id\":\"toolu_1\"}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a4\",\"isSidechain\":true,\"message\":{\"id\":\"msg_1\",\"content\":[]}}\n",
+        );
+        let row = |item: &str| row_of_item(transcript.as_bytes(), item);
+        assert_eq!(row("msg_1.0").as_deref(), Some("a2"), "the message's last row");
+        assert_eq!(row("toolu_1").as_deref(), Some("a3"));
+        assert_eq!(row("a1.0").as_deref(), Some("a1"));
+        assert_eq!(row("msg_9.0"), None);
     }
 
     #[test]

@@ -50,6 +50,13 @@ pub(crate) fn plan(request: &LaunchRequest) -> LaunchPlan {
     match &request.conversation {
         Some(Conversation::New(id)) => argv.extend(["--session-id".to_owned(), id.clone()]),
         Some(Conversation::Resume(id)) => argv.extend(["--resume".to_owned(), id.clone()]),
+        Some(Conversation::Fork { source, branch, up_to }) => {
+            argv.extend(["--resume".to_owned(), source.clone(), "--fork-session".to_owned()]);
+            argv.extend(["--session-id".to_owned(), branch.clone()]);
+            if let Some(message) = up_to {
+                argv.extend(["--resume-session-at".to_owned(), message.clone()]);
+            }
+        }
         None => {}
     }
     for folder in &request.additional_directories {
@@ -70,11 +77,12 @@ pub(crate) fn plan(request: &LaunchRequest) -> LaunchPlan {
     }
 }
 
-/// The id of the conversation that a process begins: a UUID (the program wants one), made from the process's token,
-/// which is never used again.
+/// The id of the conversation that a session begins: a UUID (the program wants one), made from a name that is never
+/// used again. The same name gives the same conversation, so that a process which died while it began one is followed
+/// by one that begins, or takes up, the same: nothing is begun or branched off twice.
 #[must_use]
-pub fn conversation_of(process: &str) -> String {
-    let hex = mainstay_core::digest::sha256_hex(process.as_bytes());
+pub fn conversation_of(name: &str) -> String {
+    let hex = mainstay_core::digest::sha256_hex(name.as_bytes());
     // Version 8, "made by a rule of one's own", and the variant of RFC 9562.
     format!("{}-{}-8{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
 }
@@ -111,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_begins_one_conversation_with_a_uuid() {
+    fn a_name_begins_one_conversation_with_a_uuid() {
         let id = conversation_of("p-1");
         assert_eq!(id, conversation_of("p-1"));
         assert_ne!(id, conversation_of("p-2"));

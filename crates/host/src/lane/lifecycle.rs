@@ -12,7 +12,7 @@ use mainstay_agents::Conversation;
 use mainstay_agents::launch::AgentKind;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Input, Phase};
-use mainstay_core::{Command, LaunchSnapshot, ProcessToken, Session};
+use mainstay_core::{Command, LaunchSnapshot, ProcessToken, Session, ThreadId};
 use mainstay_keeper::wire::ToKeeper;
 use mainstay_keeper::{KeeperFolder, ReservedFolder, SpoolReader};
 use mainstay_store::{ProcessKey, ProcessRow, ProcessUpdate, SessionKey, SessionUpdate, WriteOp};
@@ -377,7 +377,7 @@ impl Lane {
                 agent.command.first()
             )
         })?;
-        let conversation = self.conversation(agent, &first.machine, token)?;
+        let conversation = self.conversation(agent, &first.machine)?;
         let launch = Launch {
             token,
             process_fence: self.process.as_ref().map_or(0, |process| process.fence),
@@ -404,22 +404,18 @@ impl Lane {
     }
 
     /// The conversation that a process is started for, where that is decided at its start.
-    fn conversation(
-        &self,
-        agent: &AgentConfig,
-        machine: &Session,
-        token: &str,
-    ) -> Result<Option<Conversation>, String> {
+    fn conversation(&self, agent: &AgentConfig, machine: &Session) -> Result<Option<Conversation>, String> {
         let Some(conversations) = self.conversations(agent, &machine.launch) else { return Ok(None) };
-        let head = machine.thread().filter(|_| !machine.replace_thread);
-        // No process of ours has it now: whoever has is somebody else.
-        if let Some((head, pid)) = head.and_then(|head| Some((head, conversations.holder(head)?))) {
+        let start = conversations.start(machine)?;
+        // No process of ours has it now: whoever has is somebody else. The source of a branch is only read.
+        if let Conversation::Resume(id) | Conversation::New(id) = &start
+            && let Some(pid) = conversations.holder(&ThreadId::from(id.as_str()))
+        {
             return Err(format!(
-                "its conversation {head} is open in process {pid}, which is not ours; end that first"
+                "its conversation {id} is open in process {pid}, which is not ours; end that first"
             ));
         }
-        let fresh = mainstay_agents::claude::launch::conversation_of(token);
-        Ok(Some(conversations.start(head, machine.thread_used, fresh)))
+        Ok(Some(start))
     }
 
     pub(super) fn on_spawned(&mut self, outcome: SpawnOutcome) {

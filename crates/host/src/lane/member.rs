@@ -295,17 +295,8 @@ impl Member {
             additional_directories: launch.additional_directories.clone(),
             mcp_servers: launch.mcp_servers.clone(),
             instructions: launch.instructions.clone(),
-            conversation: self.conversation(),
+            conversation: crate::conversations::conversation(&self.machine),
         }
-    }
-
-    /// The conversation that its process was started for: the one it has, or the one that the process begins.
-    fn conversation(&self) -> Option<String> {
-        let head = self.machine.thread().filter(|_| !self.machine.replace_thread);
-        head.map(ToString::to_string).or_else(|| {
-            let process = self.machine.process.as_ref()?;
-            Some(mainstay_agents::claude::launch::conversation_of(process.as_str()))
-        })
     }
 
     /// Sessions with the same profile can share a process: same agent with the same command and environment, same

@@ -77,13 +77,16 @@ pub(crate) fn answer(
     answer_with(stream, shared, steps, attempt, &http_error, &play)
 }
 
+/// How a protocol answers with an HTTP error: its status and, where the script names one, its kind.
+type ErrorAnswer = dyn Fn(&TcpStream, u16, Option<&str>) -> io::Result<Ended>;
+
 /// Takes the steps that act before there is a stream; then either `error` answers or `play` streams the rest.
 pub(crate) fn answer_with(
     stream: &TcpStream,
     shared: &Shared,
     steps: &[Step],
     attempt: usize,
-    error: &dyn Fn(&TcpStream, u16, Option<&str>) -> io::Result<Ended>,
+    error: &ErrorAnswer,
     play: &dyn Fn(&[Step]) -> io::Result<Ended>,
 ) -> io::Result<Ended> {
     let mut steps = steps;
