@@ -16,7 +16,8 @@ pub mod rpc;
 mod sessions;
 
 pub use adapter::{
-    Adapter, CannotTell, Frame, InHistory, Incoming, Record, Said, StateChange, ThreadContext, Translated,
+    Adapter, CannotTell, Frame, InHistory, Incoming, Record, Said, Shown, StateChange, ThreadContext,
+    Translated,
 };
 pub use launch::{
     AgentKind, AtSpoolLimit, Conversation, LaunchPlan, LaunchRequest, PlanError, PlannedStep,

@@ -489,7 +489,7 @@ pub enum Decision {
         /// Inputs whose arrival is in doubt: look for them in the history and say taken or absent.
         doubtful: Vec<SubmissionId>,
         /// Make it as a branch of this one (capability `fork`); only where nothing is resumed.
-        fork: Option<ForkPoint>,
+        fork: Option<Box<ForkPoint>>,
     },
     /// Give the agent a message that starts a turn. Only one is ever given and not yet taken.
     StartTurn {

@@ -4,7 +4,8 @@
 mod reasons;
 
 pub use reasons::{
-    EpochReason, LeaseEnd, OptionsState, QueueReason, RequestDeadline, RequestEnd, SettlesBy, ThreadOrigin,
+    EpochReason, LeaseEnd, OptionsState, QueueReason, RequestDeadline, RequestEnd, SettlesBy, StopReach,
+    ThreadOrigin,
 };
 
 use crate::agent::{AgentInfo, NoticeLevel, TakenProof};
@@ -452,6 +453,18 @@ pub enum Event {
         /// The turn, where one is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         turn: Option<TurnId>,
+        /// How far it reaches.
+        #[serde(default)]
+        reach: StopReach,
+    },
+    /// The agent did not react to a stop in its time: its process is being ended.
+    #[serde(rename = "stop.escalated")]
+    StopEscalated {
+        /// The turn, where one is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
+        /// How long was waited, in milliseconds.
+        waited_ms: u64,
     },
     /// The agent tries something again by itself.
     #[serde(rename = "turn.retrying")]
@@ -715,6 +728,7 @@ impl Event {
             Self::RequestAnswered { .. } => "request.answered",
             Self::RequestClosed { .. } => "request.closed",
             Self::InterruptRequested { .. } => "interrupt.requested",
+            Self::StopEscalated { .. } => "stop.escalated",
             Self::RequestUpdated { .. } => "request.updated",
             Self::TurnRetrying { .. } => "turn.retrying",
             Self::TaskStarted { .. } => "task.started",

@@ -204,9 +204,9 @@ pub enum Control {
     /// Put these options in force (capability `set_options`).
     SetOptions {
         /// As they are to be, whole.
-        options: SessionOptions,
-        /// Only those that differ from what was in force.
-        changed: SessionOptions,
+        options: Box<SessionOptions>,
+        /// Only those that differ from what the agent has.
+        changed: Box<SessionOptions>,
     },
     /// Work towards this (capability `goals`). Takes the place of another goal.
     SetGoal {

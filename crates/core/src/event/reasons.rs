@@ -66,6 +66,19 @@ pub enum QueueReason {
     Control,
 }
 
+/// How far a stop reaches that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReach {
+    /// All that runs.
+    #[default]
+    Session,
+    /// The turn.
+    Turn,
+    /// Tasks and sub-agents.
+    Background,
+}
+
 /// How far options are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

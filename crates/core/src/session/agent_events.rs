@@ -149,7 +149,7 @@ impl Session {
             _ if self.replace_thread => (None, None),
             (Some(head), _) => (Some(head.clone()), None),
             (None, Some(ThreadSource::Adopt { thread })) => (Some(thread.clone()), None),
-            (None, Some(ThreadSource::Fork(point))) => (None, Some(point.clone())),
+            (None, Some(ThreadSource::Fork(point))) => (None, Some(Box::new(point.clone()))),
             (None, None) => (None, None),
         };
         let options = self.options.clone();
@@ -323,11 +323,11 @@ impl Session {
     pub(super) fn stop_meant(&self, open: &OpenSubmission) -> bool {
         let turn_stopped = || {
             let into = self.turns.iter().find(|turn| Some(&turn.id) == open.given_into.as_ref());
-            into.is_some_and(|turn| turn.interrupted)
+            into.is_some_and(|turn| turn.interrupted_at.is_some())
         };
         match open.state {
             SubmissionState::Accepted { .. } => false,
-            SubmissionState::Delivered { .. } => self.interrupt_pending || turn_stopped(),
+            SubmissionState::Delivered { .. } => self.interrupt_pending.is_some() || turn_stopped(),
             SubmissionState::Doubtful { stopped, .. } => stopped,
         }
     }
@@ -382,7 +382,7 @@ impl Session {
         let Some(open) = self.turn_of(provider_turn) else {
             return;
         };
-        let (turn, asked_to_stop) = (open.id.clone(), open.interrupted);
+        let (turn, asked_to_stop) = (open.id.clone(), open.interrupted_at.is_some());
         // The message that it answers, and one that was to go into it.
         let unproven: Vec<SubmissionId> = self
             .submissions

@@ -7,7 +7,7 @@ use super::state::{
 use super::{CHAIN_LINKS, ENDED_WORK_SHOWN, REMEMBERED};
 use crate::content::{ContentBlock, Delivery, DeliveryTaken, ItemKind, Outcome};
 use crate::digest::TextDigest;
-use crate::event::{Event, LeaseEnd, OptionsState, QueueReason, RequestEnd};
+use crate::event::{Event, LeaseEnd, OptionsState, QueueReason, RequestEnd, StopReach, ThreadOrigin};
 use crate::work::{Control, ControlEnd, Provenance};
 use crate::{ControlId, Cursor, Fence, ItemId, RequestId, SessionOptions, SubmissionId, TurnId};
 use std::collections::VecDeque;
@@ -77,7 +77,8 @@ impl Session {
                 self.process = None;
                 self.unverifiable = None;
                 self.stopping = None;
-                self.interrupt_pending = false;
+                self.interrupt_pending = None;
+                self.work_stopped = false;
                 if *reason == LeaseEnd::Abandoned {
                     self.first_turn_deaths = 0;
                 }
@@ -102,7 +103,8 @@ impl Session {
             Event::ThreadLinked { thread, how, .. } => {
                 self.replace_thread = false;
                 if self.thread() != Some(thread) {
-                    self.thread_used = false;
+                    // What was brought here has a life before this session: it is never taken for one that can be made anew.
+                    self.thread_used = *how == ThreadOrigin::Adopted;
                     self.chain.push(Link { thread: thread.clone(), how: *how });
                     if self.chain.len() > CHAIN_LINKS {
                         self.chain.remove(1);
@@ -127,6 +129,7 @@ impl Session {
                 self.apply_changed(submission, *revision, content.as_deref(), *position, *paused);
             }
             Event::SubmissionDelivered { submission, process, input, steers } => {
+                self.work_stopped = false;
                 if steers.is_none() {
                     self.options_told = Some(self.options.clone());
                 }
@@ -155,6 +158,8 @@ impl Session {
                 }
             }
             Event::TurnStarted { turn, provider_turn, origin, submission } => {
+                // One that a stop was meant for is no new work.
+                self.work_stopped &= self.interrupt_pending.is_some();
                 self.turn_count += 1;
                 self.turns.push(OpenTurn {
                     id: turn.clone(),
@@ -163,7 +168,7 @@ impl Session {
                     submission: submission.clone(),
                     started_at: at,
                     waiting: false,
-                    interrupted: std::mem::take(&mut self.interrupt_pending),
+                    interrupted_at: self.interrupt_pending.take(),
                     retrying: None,
                 });
             }
@@ -247,14 +252,18 @@ impl Session {
             Event::RequestClosed { request, revision, state, .. } => {
                 self.apply_request_closed(request, *revision, *state);
             }
-            Event::InterruptRequested { turn } => match turn {
-                Some(turn) => {
-                    if let Some(open) = self.turn_mut(turn) {
-                        open.interrupted = true;
+            Event::InterruptRequested { turn, reach } => {
+                self.work_stopped |= matches!(reach, StopReach::Session | StopReach::Background);
+                match turn {
+                    Some(turn) => {
+                        if let Some(open) = self.turn_mut(turn) {
+                            open.interrupted_at.get_or_insert(at);
+                        }
                     }
+                    None if *reach == StopReach::Background => {}
+                    None => self.interrupt_pending = Some(at),
                 }
-                None => self.interrupt_pending = true,
-            },
+            }
             Event::OptionsUpdated { options, state, by, .. } => self.apply_options(options, *state, *by),
             Event::TurnRetrying { turn, attempt, failure, .. } => {
                 if let Some(open) = turn.as_ref().and_then(|turn| self.turn_mut(turn)) {
@@ -339,7 +348,7 @@ impl Session {
                 if let Some(open) = self.controls.iter_mut().find(|open| open.id == *control) {
                     open.told = true;
                     if let Control::SetOptions { options, .. } = &open.what {
-                        self.options_told = Some(options.clone());
+                        self.options_told = Some((**options).clone());
                     }
                 }
             }
@@ -358,6 +367,7 @@ impl Session {
                 }
             }
             Event::StraysFound { .. }
+            | Event::StopEscalated { .. }
             | Event::PlanUpdated { .. }
             | Event::UsageUpdated { .. }
             | Event::CommandsUpdated { .. }
@@ -393,7 +403,7 @@ impl Session {
             && self.options_before.is_some()
         {
             // In force now, until a later change is confirmed too.
-            self.options_before = Some(options);
+            self.options_before = Some(*options);
         }
     }
 
@@ -405,7 +415,7 @@ impl Session {
     }
 
     fn apply_turn_ended(&mut self, turn: &TurnId, outcome: Outcome) {
-        self.interrupt_pending = false;
+        self.interrupt_pending = None;
         if outcome != Outcome::Lost {
             self.turns_of_process += 1;
             self.first_turn_deaths = 0;
@@ -470,12 +480,12 @@ impl Session {
     fn set_submission(&mut self, id: &SubmissionId, state: SubmissionState) {
         if matches!(state, SubmissionState::Delivered { .. }) {
             // A stop was meant for what was with the agent when it was asked for, never for what comes after it.
-            self.interrupt_pending = false;
+            self.interrupt_pending = None;
         }
         if let Some(open) = self.submission_mut(id) {
             open.state = state;
         }
-        self.interrupt_pending &= self.input_untaken();
+        self.interrupt_pending = self.interrupt_pending.filter(|_| self.input_untaken());
     }
 
     /// A taken one keeps a pending stop alive: its turn is still to be shown.
@@ -483,7 +493,7 @@ impl Session {
         self.submissions.retain(|open| open.id != *id);
         // A pause of nothing would hold back what is queued later, which nobody stopped.
         self.queue_paused &= self.submissions.iter().any(|open| open.paused);
-        self.interrupt_pending &= taken || self.input_untaken();
+        self.interrupt_pending = self.interrupt_pending.filter(|_| taken || self.input_untaken());
     }
 
     fn submission_mut(&mut self, id: &SubmissionId) -> Option<&mut OpenSubmission> {

@@ -44,7 +44,9 @@ impl Session {
         }
         let task = TaskId(format!("k{}", self.task_count + 1));
         let turn = self.only_turn();
-        self.emit(out, moment.now, Event::TaskStarted { task, key, kind, turn, fields });
+        let started = Event::TaskStarted { task, key: key.clone(), kind, turn, fields };
+        self.emit(out, moment.now, started);
+        self.stop_late_task(key, moment, out);
     }
 
     pub(super) fn task_updated(
@@ -106,7 +108,8 @@ impl Session {
             self.child_ended(&oldest, WorkEnd::Lost, ChildFields::default(), moment, out);
         }
         let turn = self.only_turn();
-        self.emit(out, moment.now, Event::ChildStarted { child, turn, fields });
+        self.emit(out, moment.now, Event::ChildStarted { child: child.clone(), turn, fields });
+        self.stop_late_child(child, moment, out);
     }
 
     pub(super) fn child_updated(

@@ -24,7 +24,7 @@ impl Session {
             Command::Send { submission, content, delivery, resends } => {
                 self.send(submission, content, delivery, resends, moment, out)
             }
-            Command::Interrupt => Ok(self.interrupt(moment, out)),
+            Command::Interrupt(scope) => Ok(self.stop(scope, moment, out)),
             Command::Answer { request, revision, answer, by } => {
                 self.answer(&request, revision, answer, by, moment, out)
             }
@@ -119,6 +119,13 @@ impl Session {
         };
         if self.stopping.is_none_or(|standing| rank(order) > rank(standing)) {
             self.emit(out, moment.now, Event::ProcessStopping { process, order });
+            // A user's stop pauses what waits now, and nothing that comes after it.
+            if matches!(order, CloseOrder::User | CloseOrder::Kill) {
+                self.cancel_waiting_controls(moment, out);
+                if self.submissions.iter().any(OpenSubmission::waits) {
+                    self.emit(out, moment.now, queue_paused(true));
+                }
+            }
         }
         out.effects.push(Effect::Close { order });
     }
@@ -146,58 +153,7 @@ impl Session {
         out.effects.push(Effect::Acquire { process, fence });
     }
 
-    /// Stops what runs: never refused, also with no turn id known yet.
-    pub(super) fn interrupt(&mut self, moment: &Moment<'_>, out: &mut Out) -> Reply {
-        let mut withdrawn = Vec::new();
-        let mut pending = false;
-        let turn = self.turns.last().map(|turn| (turn.id.clone(), turn.provider.clone(), turn.interrupted));
-        let stopped = match turn {
-            Some((turn, provider, already)) => {
-                if !already {
-                    self.emit(out, moment.now, Event::InterruptRequested { turn: Some(turn.clone()) });
-                }
-                self.cancel_pending_requests(moment, out);
-                out.effects.push(Effect::Tell(Decision::Interrupt { turn: Some(provider) }));
-                Some(turn)
-            }
-            None if self.input_untaken() => {
-                pending = true;
-                if !self.interrupt_pending {
-                    self.emit(out, moment.now, Event::InterruptRequested { turn: None });
-                }
-                out.effects.push(Effect::Tell(Decision::Interrupt { turn: None }));
-                None
-            }
-            None => {
-                let head = self.submissions.iter().find(|open| open.waits()).map(|open| open.id.clone());
-                if let Some(submission) = head {
-                    self.emit(out, moment.now, Event::SubmissionCancelled { submission: submission.clone() });
-                    withdrawn.push(submission);
-                }
-                None
-            }
-        };
-        let waiting = self.submissions.iter().any(OpenSubmission::waits);
-        if waiting {
-            self.emit(out, moment.now, queue_paused(true));
-        }
-        Reply::Interrupted { turn: stopped, withdrawn, pending, queue_paused: waiting || self.queue_paused }
-    }
-
-    fn cancel_pending_requests(&mut self, moment: &Moment<'_>, out: &mut Out) {
-        let pending: Vec<(RequestId, u64)> = self
-            .requests
-            .iter()
-            .filter(|open| open.state == RequestState::Pending)
-            .map(|open| (open.id.clone(), open.revision + 1))
-            .collect();
-        for (request, revision) in pending {
-            let state = RequestEnd::Cancelled;
-            self.emit(out, moment.now, Event::RequestClosed { request, revision, state, confirmed: None });
-        }
-    }
-
-    fn answer(
+    pub(super) fn answer(
         &mut self,
         request: &RequestId,
         revision: Option<u64>,
@@ -215,7 +171,7 @@ impl Session {
                 format!("request {request} was answered by {by}; the first answer wins"),
             );
             refusal.revision = Some(open.revision);
-            refusal.winner = Some((answer.clone(), by.clone()));
+            refusal.winner = Some(Box::new((answer.clone(), by.clone())));
             return Err(refusal);
         }
         if let Some(seen) = revision
@@ -275,12 +231,12 @@ impl Session {
             ),
         };
         refusal.revision = Some(closed.revision);
-        refusal.winner.clone_from(&closed.winner);
+        refusal.winner = closed.winner.clone().map(Box::new);
         refusal
     }
 }
 
-const fn queue_paused(paused: bool) -> Event {
+pub(super) const fn queue_paused(paused: bool) -> Event {
     Event::SessionUpdated {
         name: None,
         options: None,

@@ -172,8 +172,9 @@ impl Session {
         {
             return;
         }
-        let changed = self.options.differing_from(told);
-        let what = Control::SetOptions { options: self.options.clone(), changed };
+        let changed = Box::new(self.options.differing_from(told));
+        let options = Box::new(self.options.clone());
+        let what = Control::SetOptions { options, changed };
         self.ask(what, Provenance::User, moment, out);
     }
 

@@ -11,6 +11,9 @@ mod process_facts;
 mod queue;
 mod state;
 mod status;
+mod stops;
+mod takeover;
+mod timers;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +23,8 @@ pub use state::{
     OpenSubmission, OpenTask, OpenTurn, Phase, RequestState, Retrying, Session, SubmissionState,
 };
 pub use status::{Status, StatusReport};
+pub use stops::{StopKind, StopScope, StopState, StopTarget};
+pub use takeover::Takeover;
 
 use crate::agent::{AgentEvent, Capabilities, Decision};
 use crate::content::{Answer, ContentBlock, Delivery, DeliveryTaken, Failure};
@@ -59,6 +64,9 @@ pub const MAX_OPEN_CONTROLS: usize = 64;
 pub const CHAIN_LINKS: usize = 64;
 /// A process that died in its first turn this often in a row is not started again without a user.
 pub const CRASH_LOOP_DEATHS: u32 = 3;
+/// How long an agent has to react to a stop, in milliseconds, before its process is ended: agents answer an interrupt
+/// within a second (measured), and one that is busy with a slow tool gets more.
+pub const INTERRUPT_PATIENCE_MS: i64 = 30_000;
 /// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
 pub const SNAPSHOT_VERSION: u32 = 3;
 
@@ -98,8 +106,18 @@ pub enum Input {
     },
     /// The host is there (again): go on with what is owed.
     Wake,
+    /// Time has passed: what [`Session::next_deadline`] named may be due.
+    Tick,
     /// The journal was rewound: begin a new epoch.
     NewEpoch(EpochReason),
+    /// A keeper knows a later owner than this record does: the record is older than what was. The fence rises above it
+    /// and a new epoch begins; where the record is as new, nothing happens.
+    FenceAhead {
+        /// The fence that the keeper knows.
+        known: Fence,
+    },
+    /// A user binds the session to a living process that its journal does not know.
+    TakeOver(Takeover),
     /// What the agent says cannot be recorded for this session: it cannot go on by itself.
     Hold(Failure),
 }
@@ -119,7 +137,7 @@ pub enum Command {
         resends: Option<SubmissionId>,
     },
     /// Stop what runs.
-    Interrupt,
+    Interrupt(StopScope),
     /// Answer a request, by compare-and-set.
     Answer {
         /// Which.
@@ -260,6 +278,8 @@ pub enum Reply {
         pending: bool,
         /// True where messages wait in a queue that is paused now.
         queue_paused: bool,
+        /// What was found, and what was done with it.
+        targets: Vec<StopTarget>,
     },
 }
 
@@ -307,6 +327,10 @@ impl Session {
                 self.advance(moment, out);
                 Ok(Reply::Done)
             }
+            Input::Tick => {
+                self.tick(moment, out);
+                Ok(Reply::Done)
+            }
             Input::Hold(failure) => {
                 self.hold(failure, moment, out);
                 Ok(Reply::Done)
@@ -315,6 +339,11 @@ impl Session {
                 self.emit(out, moment.now, Event::EpochStarted { reason });
                 Ok(Reply::Done)
             }
+            Input::FenceAhead { known } => {
+                self.raise_fence(known, known.next(), moment, out);
+                Ok(Reply::Done)
+            }
+            Input::TakeOver(takeover) => self.take_over(takeover, moment, out),
         }
     }
 
@@ -338,15 +367,20 @@ impl Session {
 
     /// Stamps an event, folds it, and puts it out; a delta that continues the run before it joins that run.
     pub(crate) fn emit(&mut self, out: &mut Out, now: i64, event: Event) {
+        let fence = match event {
+            Event::LeaseReserved { .. } => self.fence.next(),
+            _ => self.fence,
+        };
+        self.emit_under(fence, out, now, event);
+    }
+
+    /// As [`Self::emit`], under a fence that may be a higher one than before.
+    fn emit_under(&mut self, fence: Fence, out: &mut Out, now: i64, event: Event) {
         if matches!(event, Event::EpochStarted { .. }) {
             self.epoch += 1;
             self.head = 0;
         }
         let seq = self.head + 1;
-        let fence = match event {
-            Event::LeaseReserved { .. } => self.fence.next(),
-            _ => self.fence,
-        };
         self.apply_event(seq, now, fence, &event);
         if let Event::ItemDelta { item, text, .. } = &event
             && let Some(last) = out.events.last_mut()

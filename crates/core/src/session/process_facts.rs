@@ -57,7 +57,13 @@ impl Session {
                     _ => None,
                 });
                 let stopped = submission.clone().filter(|id| self.stopped_start(id));
+                let by_user = matches!(self.stopping, Some(CloseOrder::User | CloseOrder::Kill));
+                let held_back = submission.clone().filter(|_| by_user && stopped.is_none());
                 self.emit(out, moment.now, Event::InputRefused { process, input: n, submission, why });
+                if let Some(submission) = held_back {
+                    let reason = QueueReason::Paused;
+                    self.emit(out, moment.now, Event::SubmissionQueued { submission, reason });
+                }
                 if let Some(submission) = stopped {
                     // It never reached the agent, and a stop was meant for it.
                     self.emit(out, moment.now, Event::SubmissionCancelled { submission });
@@ -90,7 +96,7 @@ impl Session {
         let ordered = exit.cause.ordered() || self.stopping.is_some();
         let failure = failure_of(&exit);
         let turns: Vec<(TurnId, bool)> =
-            self.turns.iter().map(|turn| (turn.id.clone(), turn.interrupted)).collect();
+            self.turns.iter().map(|turn| (turn.id.clone(), turn.interrupted_at.is_some())).collect();
         for (turn, asked_to_stop) in turns {
             let outcome = if ordered || asked_to_stop { Outcome::Interrupted } else { Outcome::Lost };
             self.end_turn(&turn, outcome, None, Some(failure.clone()), None, moment, out);
@@ -122,12 +128,15 @@ impl Session {
                 _ => None,
             })
             .collect();
+        // A user who ended the process meant what it had.
+        let by_user = matches!(self.stopping, Some(CloseOrder::User | CloseOrder::Kill));
         for (submission, input, stopped) in delivered {
             let steered = self.submission(&submission).is_some_and(|open| open.given_into.is_some());
             let event = if exit.proves_undelivered(input) && self.stopped_start(&submission) {
                 Event::SubmissionCancelled { submission }
             } else if exit.proves_undelivered(input) {
-                let reason = if stopped && steered { QueueReason::Paused } else { QueueReason::Starting };
+                let paused = (stopped && steered) || by_user;
+                let reason = if paused { QueueReason::Paused } else { QueueReason::Starting };
                 Event::SubmissionQueued { submission, reason }
             } else {
                 let settles_by =
@@ -157,7 +166,11 @@ impl Session {
             _ => exit_cause,
         };
         match cause {
-            // A user's stop pauses what was queued.
+            // It paused what waited when it was given.
+            ExitCause::Ordered { order: CloseOrder::User | CloseOrder::Kill } if stopping.is_some() => {
+                self.advance(moment, out);
+            }
+            // A user's stop that came past this session pauses what waits.
             ExitCause::Ordered { order: CloseOrder::User | CloseOrder::Kill } => {
                 self.cancel_waiting_controls(moment, out);
                 if self.submissions.iter().any(super::OpenSubmission::waits) {

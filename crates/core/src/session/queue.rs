@@ -34,7 +34,7 @@ impl Session {
         let taken_as = self.taken_as(delivery, moment)?;
         self.clear_recovering(moment, out);
         if taken_as == DeliveryTaken::Interrupt {
-            self.interrupt(moment, out);
+            self.interrupt_for_message(moment, out);
         }
         let accepted = Event::SubmissionAccepted {
             submission: submission.clone(),
@@ -72,8 +72,8 @@ impl Session {
     fn will_steer(&self, moment: &Moment<'_>) -> bool {
         self.may_steer(moment)
             && match self.turns.last() {
-                Some(turn) => !turn.interrupted,
-                None => self.input_untaken() && !self.interrupt_pending,
+                Some(turn) => turn.interrupted_at.is_none(),
+                None => self.input_untaken() && self.interrupt_pending.is_none(),
             }
     }
 
@@ -90,7 +90,7 @@ impl Session {
         if !self.may_steer(moment) || self.input_untaken() {
             return None;
         }
-        let turn = self.turns.last().filter(|turn| !turn.interrupted)?;
+        let turn = self.turns.last().filter(|turn| turn.interrupted_at.is_none())?;
         let next = self.submissions.iter().find(|open| open.waits() && open.steers)?;
         Some((next, turn))
     }

@@ -95,8 +95,10 @@ pub struct Session {
     pub controls: Vec<OpenControl>,
     /// Controls so far.
     pub control_count: u64,
-    /// A stop was asked for and no turn is known yet.
-    pub interrupt_pending: bool,
+    /// When a stop was asked for, Unix ms, while no turn is known yet.
+    pub interrupt_pending: Option<i64>,
+    /// A stop of all that runs stands, until new work is given: what shows itself late is stopped too.
+    pub work_stopped: bool,
     /// Deaths in the first turn of a process, in a row.
     pub first_turn_deaths: u32,
     /// Turns that this process has finished.
@@ -234,8 +236,8 @@ pub struct OpenTurn {
     pub started_at: i64,
     /// An open request holds it.
     pub waiting: bool,
-    /// A stop was asked for.
-    pub interrupted: bool,
+    /// When a stop was asked for, Unix ms.
+    pub interrupted_at: Option<i64>,
     /// The agent tries something again by itself; None as soon as it shows new work.
     pub retrying: Option<Retrying>,
 }
@@ -453,7 +455,8 @@ impl Session {
             goal: None,
             controls: Vec::new(),
             control_count: 0,
-            interrupt_pending: false,
+            interrupt_pending: None,
+            work_stopped: false,
             first_turn_deaths: 0,
             turns_of_process: 0,
             recovering: None,

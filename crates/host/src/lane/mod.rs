@@ -10,6 +10,7 @@ mod ingest;
 mod lifecycle;
 mod member;
 mod sharing;
+mod takeover;
 
 use crate::config::HostConfig;
 use crate::error::HostError;
@@ -24,10 +25,11 @@ pub(crate) use lifecycle::chain;
 use mainstay_agents::{Adapter, AgentKind};
 use mainstay_core::agent::AgentInfo;
 use mainstay_core::process::{CloseOrder, ProcessExit, ProcessId};
-use mainstay_core::session::Phase;
+use mainstay_core::session::{Input, Phase};
 use mainstay_core::{Capabilities, Command, ProcessToken};
 use mainstay_keeper::{KeeperFolder, ReservedFolder, SpoolReader};
 use mainstay_store::{NewInput, ProcessKey, SessionKey, Store};
+pub(crate) use member::thread_scope;
 pub(crate) use member::{Created, Join};
 use member::{Member, Moving, Parting};
 use sharing::{Offer, Seating};
@@ -35,6 +37,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+pub(crate) use takeover::Adoption;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -56,6 +59,8 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(15);
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// How often an unverifiable process is looked at again.
 const UNVERIFIABLE_PAUSE: Duration = Duration::from_secs(5);
+/// How often the wall clock is compared with what a session waits for.
+const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How long to wait before the store is tried again after it failed.
 const STORE_PAUSE: Duration = Duration::from_millis(500);
 
@@ -112,6 +117,10 @@ pub(crate) enum LaneMessage {
     },
     /// The host is there: look after the process and go on with what is owed. Answered when that is settled.
     Wake { rewound: bool, done: oneshot::Sender<()> },
+    /// Bind the session to a living process that its record does not know.
+    TakeOver { adoption: Box<Adoption>, operation: Option<Operation>, answer: Answer },
+    /// An unclaimed keeper knows a later owner of the session than its record does. Answered when that is settled.
+    FenceAhead { known: u64, done: oneshot::Sender<()> },
     /// The host goes. With an order, the process is ended first.
     Shutdown { order: Option<CloseOrder>, done: oneshot::Sender<()> },
 }
@@ -269,6 +278,7 @@ enum Woken {
     Unanswered,
     Ping,
     Retry,
+    Due,
     Idle,
 }
 
@@ -427,6 +437,7 @@ impl Lane {
                 Woken::Unanswered => self.on_unanswered(),
                 Woken::Ping => self.ping(),
                 Woken::Retry => self.reload().await,
+                Woken::Due => self.on_due(),
                 Woken::Idle => self.on_idle(),
             }
         }
@@ -465,6 +476,7 @@ impl Lane {
 
     /// Waits for the next thing. Every arm is cancel-safe: it takes nothing that it does not return.
     async fn wait(&mut self) -> Woken {
+        let due_at = self.due_at();
         let idle_at = self.members.iter().filter_map(|member| self.idle_deadline(member)).min();
         let live = self.retry_at.is_none();
         let Self {
@@ -498,7 +510,27 @@ impl Lane {
             () = until(*answer_by), if live => Woken::Unanswered,
             () = until(*ping_at), if live => Woken::Ping,
             () = until(*retry_at) => Woken::Retry,
+            () = until(due_at), if live => Woken::Due,
             () = until(idle_at), if live => Woken::Idle,
+        }
+    }
+
+    /// When a session wants to know the time next. The wall clock may be set meanwhile, so it is looked at again in between.
+    fn due_at(&self) -> Option<Instant> {
+        let wanted = self.members.iter().filter(|member| member.broken.is_none());
+        let at = wanted.filter_map(|member| member.machine.next_deadline()).min()?;
+        let away = u64::try_from(at.saturating_sub(self.shared.now())).unwrap_or(0);
+        Some(Instant::now() + Duration::from_millis(away).min(CLOCK_LOOK_EVERY))
+    }
+
+    fn on_due(&mut self) {
+        self.now = self.shared.now();
+        for at in 0..self.members.len() {
+            let member = &self.members[at];
+            let due = member.machine.next_deadline().is_some_and(|deadline| deadline <= self.now);
+            if due && member.broken.is_none() {
+                self.decide_own(at, Input::Tick);
+            }
         }
     }
 
@@ -588,8 +620,12 @@ fn forward(shared: &Arc<Shared>, key: SessionKey, messages: Vec<LaneMessage>) {
 /// Answers a message that cannot be carried out. Whoever asked may be gone.
 fn refuse(message: LaneMessage, error: &HostError) {
     match message {
-        LaneMessage::Command { answer, .. } => drop(answer.send(Err(error.clone()))),
-        LaneMessage::Wake { done, .. } | LaneMessage::Shutdown { done, .. } => {
+        LaneMessage::Command { answer, .. } | LaneMessage::TakeOver { answer, .. } => {
+            drop(answer.send(Err(error.clone())));
+        }
+        LaneMessage::Wake { done, .. }
+        | LaneMessage::FenceAhead { done, .. }
+        | LaneMessage::Shutdown { done, .. } => {
             let _told = done.send(());
         }
     }

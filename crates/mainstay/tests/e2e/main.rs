@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "these are tests, and so are their helpers")]
 
 mod bad_input;
+mod cgroups;
 mod claude_deaths;
 mod claude_turns;
 mod cli;
@@ -25,4 +26,7 @@ mod queue;
 mod reattach;
 mod rest;
 mod secrets;
+mod sharing;
 mod support;
+mod unclaimed;
+mod unclaimed_adopted;

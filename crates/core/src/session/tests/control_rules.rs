@@ -185,8 +185,7 @@ fn a_branch_is_tried_again_until_its_thread_is_proven() {
     let mut out = Out::default();
     let id = SessionId::from("s");
     let session = Session::create(id, None, launch, SessionOptions::default(), 1, &mut out);
-    let mut bench =
-        Bench { session, journal: out.events, capabilities: capabilities(), tokens: 0, inputs: 0 };
+    let mut bench = Bench { session, journal: out.events, ..Bench::new() };
     let opening = |effects: &[Effect]| match effects {
         [Effect::Tell(Decision::OpenThread { resume, fork, .. })] => (resume.clone(), fork.clone()),
         other => panic!("{other:?}"),
@@ -196,7 +195,7 @@ fn a_branch_is_tried_again_until_its_thread_is_proven() {
         let process = bench.process();
         bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
         let effects = bench.agent(AgentEvent::Ready(AgentInfo::default()));
-        assert_eq!(opening(&effects), (None, Some(point.clone())));
+        assert_eq!(opening(&effects), (None, Some(Box::new(point.clone()))));
         bench.exit(ProcessExit::of(ExitCause::AgentLeft));
     }
     bench.start_process();
