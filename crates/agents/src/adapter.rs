@@ -111,6 +111,20 @@ pub struct ThreadContext {
     pub mcp_servers: Vec<Value>,
     /// Beside the agent's own.
     pub instructions: Option<String>,
+    /// The conversation that the process was started for, where the protocol names it at the start.
+    #[serde(default)]
+    pub conversation: Option<String>,
+}
+
+/// What the agent's own history, read from its files, says about a message in doubt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InHistory {
+    /// It stands there.
+    There,
+    /// It does not; the process that may have had it is gone, so it never will.
+    NotThere,
+    /// The history could not be read, or not far enough back.
+    Unknown,
 }
 
 /// A part of an adapter's state that changed.
@@ -173,6 +187,10 @@ pub trait Adapter: Send + fmt::Debug {
 
     /// Translates one record. Never fails: what it cannot read it says (`Notice`, `Unmodelled`).
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated);
+
+    /// Learns what the agent's files say about messages in doubt, before it is told to open the thread. For protocols
+    /// without a way to ask the agent itself.
+    fn learn_history(&mut self, _session: &SessionId, _found: Vec<(SubmissionId, InHistory)>) {}
 
     /// Makes the frames of a decision. What the adapter knows without asking the agent it says at once (`said`), for
     /// example that a thread cannot be opened because the handshake failed.

@@ -70,6 +70,7 @@ impl CodexAdapter {
     pub fn new() -> Self {
         Self {
             capabilities: Capabilities {
+                steers_carry_over: false,
                 tools_outlive_turns: true,
                 steer: true,
                 resume: true,

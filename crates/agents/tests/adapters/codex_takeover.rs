@@ -28,7 +28,10 @@ fn re_attached(harness: &mut Harness) -> Vec<String> {
     answer(harness, "initialize", &json!({ "userAgent": "codex/0.171.0 (test)" }));
     let resume = harness.sent.iter().find(|frame| frame["method"] == "thread/resume").expect("taken up");
     // What it says of sandbox and policy is ignored by the server as long as the thread is loaded (measured).
-    assert_eq!((&resume["params"]["threadId"], &resume["params"]["excludeTurns"]), (&json!("T"), &json!(true)));
+    assert_eq!(
+        (&resume["params"]["threadId"], &resume["params"]["excludeTurns"]),
+        (&json!("T"), &json!(true))
+    );
     let reported = json!({
         "thread": { "id": "T" }, "model": "m", "approvalPolicy": "never", "sandbox": { "type": "readOnly" },
     });
