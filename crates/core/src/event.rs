@@ -8,8 +8,8 @@ use crate::content::{
 };
 use crate::process::{CloseOrder, ProcessExit, ProcessId, Stray};
 use crate::{
-    Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey, SessionId,
-    SessionOptions, SubmissionId, ThreadId, TurnId,
+    Cursor, Fence, HostId, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId,
+    RequestKey, SessionId, SessionOptions, SubmissionId, ThreadId, TurnId,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -106,6 +106,17 @@ pub enum Event {
         /// The queue pause, set by a stop and lifted on purpose.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queue_paused: Option<bool>,
+    },
+    /// What stands before this in the journal came from a file. From here on the session is one of this host: under this
+    /// id, with this launch snapshot, without a process and, from its next start, with a conversation of its own.
+    #[serde(rename = "session.imported")]
+    SessionImported {
+        /// Its id here.
+        session: SessionId,
+        /// What pins it here.
+        launch: LaunchSnapshot,
+        /// Where it came from.
+        from: ImportedFrom,
     },
     /// The session is deleted; only its id stays taken.
     #[serde(rename = "session.deleted")]
@@ -568,6 +579,21 @@ pub enum EpochReason {
     StoreRewound,
     /// A keeper's manifest carries a higher fence than the record.
     FenceAhead,
+    /// The session came from a file; the one that the file was made of may have gone on.
+    Imported,
+}
+
+/// Where an imported session came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ImportedFrom {
+    /// Its id there.
+    pub session: SessionId,
+    /// The host that made it.
+    pub host: HostId,
+    /// Where its journal stood.
+    pub head: Cursor,
+    /// The file's digest: `sha256:` and lower-case hex.
+    pub digest: String,
 }
 
 /// An event with its place in the journal. A merged run of deltas stands at its last `seq` and carries `first_seq`.
@@ -596,6 +622,7 @@ impl Event {
         match self {
             Self::SessionCreated { .. } => "session.created",
             Self::SessionUpdated { .. } => "session.updated",
+            Self::SessionImported { .. } => "session.imported",
             Self::SessionDeleted {} => "session.deleted",
             Self::LeaseReserved { .. } => "lease.reserved",
             Self::LeaseHeld { .. } => "lease.held",

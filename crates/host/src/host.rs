@@ -16,7 +16,9 @@ use mainstay_core::{
     AgentName, Command, Cursor, Refusal, RefusalCode, Reply, Session, SessionId, SessionOptions, SubmissionId,
 };
 use mainstay_keeper::KeepersDir;
-use mainstay_store::{Rows, SessionFilter, SessionKey, SessionRow, SqliteOptions, SqliteStore, Store};
+use mainstay_store::{
+    Rows, SessionFilter, SessionKey, SessionRow, SqliteOptions, SqliteStore, Store, StoreMode,
+};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fs::File;
@@ -128,14 +130,18 @@ impl Host {
                 path: PathBuf::new(),
                 source: std::io::Error::other("the start was cancelled"),
             })?
-            .map(|(opened, rewound)| opened.begin(rewound))
+            .map(Opening::begin)
     }
 
-    fn open(config: HostConfig) -> Result<(Opening, Option<mainstay_store::Rewound>), StartError> {
+    fn open(config: HostConfig) -> Result<Opening, StartError> {
         let lock = take_home(&config)?;
         let options = SqliteOptions { stream_flush: config.stream_flush, ..SqliteOptions::default() };
         let opened = SqliteStore::open(config.home.join("mainstay.db"), options)?;
         let store: Arc<dyn Store> = Arc::new(opened.store);
+        // A store that takes no writes adds nothing to any journal either.
+        if let Some(rewound) = opened.rewound.filter(|_| store.mode() == StoreMode::ReadWrite) {
+            recovery::acknowledge(store.as_ref(), rewound).map_err(StartError::Rewound)?;
+        }
         let feed_head = store.feed_head()?;
         let keeping = Keepers {
             dir: KeepersDir::new(config.home.join("keepers")),
@@ -149,7 +155,7 @@ impl Host {
             blocking: Blocking::Pool,
             planted: None,
         };
-        Ok((Opening::new(config, seams, feed_head, Some(lock))?, opened.rewound))
+        Opening::new(config, seams, feed_head, Some(lock))
     }
 
     /// Begins on another world than this machine, for the simulator: no home is taken and no file opened here.
@@ -159,7 +165,7 @@ impl Host {
     #[doc(hidden)]
     pub fn with(config: HostConfig, seams: Seams) -> Result<Arc<Self>, StartError> {
         let feed_head = seams.store.feed_head()?;
-        Ok(Opening::new(config, seams, feed_head, None)?.begin(None))
+        Ok(Opening::new(config, seams, feed_head, None)?.begin())
     }
 
     /// Every session that a former host left with a process or with something owed has been looked after.
@@ -484,13 +490,13 @@ impl Opening {
         Ok(Self { shared, lock, plan })
     }
 
-    fn begin(self, rewound: Option<mainstay_store::Rewound>) -> Arc<Host> {
+    fn begin(self) -> Arc<Host> {
         let (sender, recovered) = tokio::sync::watch::channel(false);
         let found = Found { unclaimed: self.plan.unclaimed.clone() };
         let shared = self.shared.clone();
         tokio::spawn(recovery::keep_house(Arc::downgrade(&shared)));
         tokio::spawn(async move {
-            recovery::recover(&shared, self.plan, rewound).await;
+            recovery::recover(&shared, self.plan).await;
             sender.send_replace(true);
         });
         Arc::new(Host {

@@ -4,6 +4,7 @@
 mod agent_events;
 mod apply;
 mod commands;
+mod imported;
 mod items;
 mod process_facts;
 mod queue;
@@ -293,7 +294,7 @@ impl Session {
                 Ok(Reply::Done)
             }
             Input::NewEpoch(reason) => {
-                self.emit(out, moment.now, Event::EpochStarted { reason });
+                self.begin_epoch(reason, 0, moment.now, out);
                 Ok(Reply::Done)
             }
         }
@@ -319,10 +320,6 @@ impl Session {
 
     /// Stamps an event, folds it, and puts it out; a delta that continues the run before it joins that run.
     pub(crate) fn emit(&mut self, out: &mut Out, now: i64, event: Event) {
-        if matches!(event, Event::EpochStarted { .. }) {
-            self.epoch += 1;
-            self.head = 0;
-        }
         let seq = self.head + 1;
         let fence = match event {
             Event::LeaseReserved { .. } => self.fence.next(),
@@ -348,6 +345,13 @@ impl Session {
             fence: self.fence,
             event,
         });
+    }
+
+    /// Begins a new epoch, `at_least` this one: the journal was rewound, or somebody may know another continuation of it.
+    pub fn begin_epoch(&mut self, reason: EpochReason, at_least: u64, now: i64, out: &mut Out) {
+        self.epoch = (self.epoch + 1).max(at_least);
+        self.head = 0;
+        self.emit(out, now, Event::EpochStarted { reason });
     }
 
     /// Folds one event of the journal.

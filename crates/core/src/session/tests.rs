@@ -9,6 +9,7 @@ use crate::refusal::RefusalCode;
 use crate::{AgentName, HostId, ItemKey, ProviderTurn, RequestKey};
 
 mod any_order;
+mod imported;
 mod queue_rules;
 
 /// A session with its whole journal, so that every test also checks that state is the fold of it.

@@ -6,7 +6,6 @@ use crate::error::HostError;
 use crate::keeping::Planted;
 use mainstay_agents::{CannotTell, Frame, Translated};
 use mainstay_core::content::{Failure, FailureCode};
-use mainstay_core::event::EpochReason;
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
 use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal};
@@ -213,13 +212,7 @@ impl Lane {
                     Err(refusal) => drop(answer.send(Err(HostError::Refused(refusal)))),
                 }
             }
-            LaneMessage::Wake { rewound, done } => {
-                let at_rest = self.bound.machine.phase == Phase::Free && self.bound.machine.nothing_owed();
-                if rewound && !at_rest {
-                    self.decide_own(Input::NewEpoch(EpochReason::StoreRewound));
-                }
-                self.wake.push((false, done));
-            }
+            LaneMessage::Wake { done } => self.wake.push((false, done)),
             LaneMessage::Shutdown { order, done } => self.begin_shutdown(order, done),
         }
     }

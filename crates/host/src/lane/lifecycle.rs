@@ -12,6 +12,7 @@ use crate::processes::{self, Launch};
 use mainstay_agents::ThreadContext;
 use mainstay_agents::launch::AgentKind;
 use mainstay_core::digest::sha256_hex;
+use mainstay_core::event::EpochReason;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Input, Moment, Out, Phase, Reply, StatusReport};
 use mainstay_core::{Command, Cursor, LaunchSnapshot, ProcessToken, Session, SessionId};
@@ -68,6 +69,10 @@ impl Created {
         let mut out = Out::default();
         let mut machine = Session::create(id, request.name, launch, request.options, now, &mut out);
         let mut reply = Reply::Done;
+        if machine.epoch < shared.store.epoch_floor() {
+            // The id may have been that of a session that is gone with a rewind.
+            machine.begin_epoch(EpochReason::StoreRewound, shared.store.epoch_floor(), now, &mut out);
+        }
         if let Some((submission, content)) = request.prompt {
             let adapter = mainstay_agents::adapter(kind);
             let fresh = shared.clock.fresh_token();
@@ -145,11 +150,22 @@ impl Lane {
     pub(super) fn load_bound(shared: &Shared, key: SessionKey) -> Result<(Bound, SessionRow), HostError> {
         let row = stored_row(shared.store.as_ref(), key)?;
         let loaded = load::load(shared.store.as_ref(), &row)?;
-        let machine = loaded.session;
+        let mut machine = loaded.session;
+        let submitted = (machine.epoch, machine.head);
+        let mut out = Out::default();
+        if machine.epoch < shared.store.epoch_floor() {
+            // The database was rewound: readers may know other events under the numbers that would come next.
+            machine.begin_epoch(
+                EpochReason::StoreRewound,
+                shared.store.epoch_floor(),
+                shared.now(),
+                &mut out,
+            );
+        }
         let hub = shared.hubs.of(key, Cursor { epoch: row.epoch, seq: row.head });
         let bound = Bound {
             key,
-            submitted: (machine.epoch, machine.head),
+            submitted,
             fence: row.fence,
             stored: true,
             shown: shown_in(&row),
@@ -158,7 +174,7 @@ impl Lane {
             agent: machine.launch.agent.0.clone(),
             open: loaded.open,
             hub,
-            out: Out::default(),
+            out,
             machine,
         };
         Ok((bound, row))

@@ -103,7 +103,7 @@ pub(crate) enum LaneMessage {
         answer: Answer,
     },
     /// The host is there: look after the process and go on with what is owed. Answered when that is settled.
-    Wake { rewound: bool, done: oneshot::Sender<()> },
+    Wake { done: oneshot::Sender<()> },
     /// The host goes. With an order, the process is ended first.
     Shutdown { order: Option<CloseOrder>, done: oneshot::Sender<()> },
 }
