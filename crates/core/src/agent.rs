@@ -26,6 +26,9 @@ pub struct Capabilities {
     pub images: bool,
     /// A tool call may go on after its turn (Codex, measured); elsewhere an open one is cut with its turn.
     pub tools_outlive_turns: bool,
+    /// One process can hold the threads of many sessions.
+    #[serde(default)]
+    pub shares_process: bool,
 }
 
 /// The proof by which an adapter calls a submission taken.

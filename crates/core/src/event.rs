@@ -559,6 +559,8 @@ pub enum LeaseEnd {
     ThreadRefused,
     /// A user gave it up.
     Abandoned,
+    /// The session left a process that goes on for others.
+    Left,
 }
 
 /// What would settle a doubtful submission.

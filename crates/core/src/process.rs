@@ -164,6 +164,12 @@ pub enum ProcessFact {
         /// How.
         exit: ProcessExit,
     },
+    /// The session, which was ordered to, has left a process that goes on for others: its thread is closed there and
+    /// nothing more of it can come.
+    Left {
+        /// Which.
+        process: ProcessToken,
+    },
     /// The connection that inputs were made for is gone (`ws+unix`), or a new one is there.
     Connection {
         /// Which.

@@ -51,6 +51,7 @@ impl AcpAdapter {
         Self {
             capabilities: Capabilities {
                 tools_outlive_turns: false,
+                shares_process: false,
                 steer: false,
                 resume: true,
                 confirms_answers: false,
@@ -393,6 +394,10 @@ impl Adapter for AcpAdapter {
 
     fn bind(&mut self, session: &SessionId, context: ThreadContext) {
         self.sessions.bind(session, context);
+    }
+
+    fn unbind(&mut self, session: &SessionId) {
+        self.sessions.unbind(session);
     }
 
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {

@@ -55,6 +55,7 @@ impl CodexAdapter {
         Self {
             capabilities: Capabilities {
                 tools_outlive_turns: true,
+                shares_process: true,
                 steer: true,
                 resume: true,
                 confirms_answers: true,
@@ -261,6 +262,10 @@ impl Adapter for CodexAdapter {
 
     fn bind(&mut self, session: &SessionId, context: ThreadContext) {
         self.sessions.bind(session, context);
+    }
+
+    fn unbind(&mut self, session: &SessionId) {
+        self.sessions.unbind(session);
     }
 
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {

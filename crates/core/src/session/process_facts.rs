@@ -41,6 +41,16 @@ impl Session {
                 self.settle_exit(exit, moment, out);
                 self.go_on_after_exit(cause, failure, stopping, moment, out);
             }
+            ProcessFact::Left { process } => {
+                self.expect_process(&process, "Left")?;
+                let Some(order) = self.stopping else {
+                    return Err(Refusal::illegal("bound, with no order to leave", "Left"));
+                };
+                let exit = ProcessExit::of(ExitCause::Ordered { order });
+                self.settle_open(&exit, moment, out);
+                self.emit(out, moment.now, Event::LeaseReleased { reason: LeaseEnd::Left });
+                self.go_on_after_exit(exit.cause, failure_of(&exit), Some(order), moment, out);
+            }
             ProcessFact::Connection { process, connection } => {
                 self.expect_process(&process, "Connection")?;
                 if connection.is_none() && self.phase != Phase::Free {
@@ -81,17 +91,7 @@ impl Session {
         let Some(process) = self.process.clone() else {
             return;
         };
-        self.cut_items(None, moment, out);
-        self.close_requests(None, RequestEnd::Lost, moment, out);
-        self.settle_submissions(&exit, moment, out);
-        let ordered = exit.cause.ordered() || self.stopping.is_some();
-        let failure = failure_of(&exit);
-        let turns: Vec<(TurnId, bool)> =
-            self.turns.iter().map(|turn| (turn.id.clone(), turn.interrupted)).collect();
-        for (turn, asked_to_stop) in turns {
-            let outcome = if ordered || asked_to_stop { Outcome::Interrupted } else { Outcome::Lost };
-            self.end_turn(&turn, outcome, None, Some(failure.clone()), None, moment, out);
-        }
+        self.settle_open(&exit, moment, out);
         let strays = exit.strays.clone();
         let reason = match exit.cause {
             ExitCause::ReservationUnused => LeaseEnd::Unused,
@@ -103,6 +103,21 @@ impl Session {
             self.emit(out, moment.now, Event::StraysFound { process, strays });
         }
         self.emit(out, moment.now, Event::LeaseReleased { reason });
+    }
+
+    /// What a process left open, when it ended or when the session left it.
+    fn settle_open(&mut self, exit: &ProcessExit, moment: &Moment<'_>, out: &mut Out) {
+        self.cut_items(None, moment, out);
+        self.close_requests(None, RequestEnd::Lost, moment, out);
+        self.settle_submissions(exit, moment, out);
+        let ordered = exit.cause.ordered() || self.stopping.is_some();
+        let failure = failure_of(exit);
+        let turns: Vec<(TurnId, bool)> =
+            self.turns.iter().map(|turn| (turn.id.clone(), turn.interrupted)).collect();
+        for (turn, asked_to_stop) in turns {
+            let outcome = if ordered || asked_to_stop { Outcome::Interrupted } else { Outcome::Lost };
+            self.end_turn(&turn, outcome, None, Some(failure.clone()), None, moment, out);
+        }
     }
 
     fn settle_submissions(&mut self, exit: &ProcessExit, moment: &Moment<'_>, out: &mut Out) {

@@ -30,6 +30,7 @@ fn capabilities() -> Capabilities {
         settles_by_history: true,
         images: false,
         tools_outlive_turns: true,
+        shares_process: false,
     }
 }
 

@@ -24,6 +24,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     settles_by_history: false,
     images: false,
     tools_outlive_turns: false,
+    shares_process: false,
 };
 
 /// Decides one input and carries its effects as far as they go before the commit. False: it was refused.
