@@ -8,6 +8,7 @@ use crate::keeping::{Blocking, Keepers, MachineClock, Seams};
 use crate::lane::{Created, Lane, LaneMessage, RegisterId, Shared};
 use crate::recovery;
 use crate::registry::Registry;
+use crate::retention;
 use crate::subscription::{FeedSubscription, Subscription};
 use mainstay_core::content::{ContentBlock, Delivery};
 use mainstay_core::operation::{Admission, Fingerprint, admit};
@@ -22,10 +23,12 @@ use mainstay_store::{
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, oneshot};
 
+/// The database's name in its home.
+pub const DATABASE: &str = "mainstay.db";
 /// How long a host waits for its lanes when it ends: longer than every ladder, so that only what cannot be ended is left.
 const SHUTDOWN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(30);
 
@@ -134,9 +137,9 @@ impl Host {
     }
 
     fn open(config: HostConfig) -> Result<Opening, StartError> {
-        let lock = take_home(&config)?;
+        let lock = lock_home(&config.home)?;
         let options = SqliteOptions { stream_flush: config.stream_flush, ..SqliteOptions::default() };
-        let opened = SqliteStore::open(config.home.join("mainstay.db"), options)?;
+        let opened = SqliteStore::open(config.home.join(DATABASE), options)?;
         let store: Arc<dyn Store> = Arc::new(opened.store);
         // A store that takes no writes adds nothing to any journal either.
         if let Some(rewound) = opened.rewound.filter(|_| store.mode() == StoreMode::ReadWrite) {
@@ -191,6 +194,14 @@ impl Host {
     #[must_use]
     pub fn store(&self) -> Arc<dyn Store> {
         self.shared.store.clone()
+    }
+
+    pub(crate) fn blocking(&self) -> Blocking {
+        self.shared.blocking
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
     }
 
     /// Unix time in milliseconds, as the host records it.
@@ -347,9 +358,14 @@ impl Host {
             _ => None,
         };
         let (answer, answered) = oneshot::channel();
+        let deletes = matches!(command, Command::Delete);
         self.send(row.key, LaneMessage::Command { command: Box::new(command), register, operation, answer })
             .await;
-        answered.await.unwrap_or(Err(HostError::ShuttingDown))
+        let answered = answered.await.unwrap_or(Err(HostError::ShuttingDown))?;
+        if deletes {
+            self.shared.housekeeping.notify_one();
+        }
+        Ok(answered)
     }
 
     async fn send(&self, key: SessionKey, message: LaneMessage) {
@@ -357,7 +373,10 @@ impl Host {
     }
 
     /// Operations with the same key are carried out one after the other, so that the second finds the first's answer.
-    async fn alone(&self, operation: Option<&Operation>) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+    pub(crate) async fn alone(
+        &self,
+        operation: Option<&Operation>,
+    ) -> Option<tokio::sync::OwnedMutexGuard<()>> {
         match operation {
             Some(operation) => Some(self.turn(&format!("operation {}", operation.key)).await),
             None => None,
@@ -365,7 +384,7 @@ impl Host {
     }
 
     /// Waits until nobody else carries out something under this name.
-    async fn turn(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
+    pub(crate) async fn turn(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let turn = {
             let mut operations = self.operations.lock().unwrap_or_else(PoisonError::into_inner);
             operations.retain(|_, turn| Arc::strong_count(turn) > 1);
@@ -374,7 +393,7 @@ impl Host {
         turn.lock_owned().await
     }
 
-    async fn replay(&self, operation: Option<&Operation>) -> Result<Option<Answered>, HostError> {
+    pub(crate) async fn replay(&self, operation: Option<&Operation>) -> Result<Option<Answered>, HostError> {
         let Some(operation) = operation else {
             return Ok(None);
         };
@@ -415,6 +434,16 @@ impl Host {
     #[must_use]
     pub fn feed(&self, after: u64) -> FeedSubscription {
         FeedSubscription::new((self.store(), self.shared.blocking), self.shared.hubs.watch_feed(), after)
+    }
+
+    /// Looks at once for what age lets go, instead of at the next round.
+    ///
+    /// # Errors
+    /// [`HostError`]; the next round goes on.
+    #[doc(hidden)]
+    pub async fn let_age(&self) -> Result<(), HostError> {
+        retention::trim_feed(&self.shared).await?;
+        retention::let_age(&self.shared).await
     }
 
     /// The feed's newest position.
@@ -486,6 +515,7 @@ impl Opening {
             planted,
             registry: Registry::default(),
             hubs: Arc::new(Hubs::new(feed_head)),
+            housekeeping: Arc::default(),
         });
         Ok(Self { shared, lock, plan })
     }
@@ -494,7 +524,11 @@ impl Opening {
         let (sender, recovered) = tokio::sync::watch::channel(false);
         let found = Found { unclaimed: self.plan.unclaimed.clone() };
         let shared = self.shared.clone();
-        tokio::spawn(recovery::keep_house(Arc::downgrade(&shared)));
+        tokio::spawn(retention::keep_house(
+            Arc::downgrade(&shared),
+            self.plan.unfinished.clone(),
+            shared.housekeeping.clone(),
+        ));
         tokio::spawn(async move {
             recovery::recover(&shared, self.plan).await;
             sender.send_replace(true);
@@ -545,17 +579,17 @@ pub(crate) fn message_fingerprint(content: &[ContentBlock], delivery: Delivery) 
     Fingerprint::of("send", "message", &body).0.into_bytes()
 }
 
-/// Takes the home for this host. The lock is the kernel's: it goes when the process does.
-fn take_home(config: &HostConfig) -> Result<File, StartError> {
+/// Takes a home, so that no host serves it while the lock is held. The lock is the kernel's: it goes when the process
+/// does.
+///
+/// # Errors
+/// [`StartError::HomeTaken`], [`StartError::Home`].
+pub fn lock_home(home: &Path) -> Result<File, StartError> {
     use std::io::{Read, Seek, Write};
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let failed = |path: PathBuf| move |source| StartError::Home { path, source };
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&config.home)
-        .map_err(failed(config.home.clone()))?;
-    let path = config.home.join("host.lock");
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home).map_err(failed(home.to_owned()))?;
+    let path = home.join("host.lock");
     let mut lock = File::options()
         .read(true)
         .write(true)
@@ -572,7 +606,7 @@ fn take_home(config: &HostConfig) -> Result<File, StartError> {
                 Ok(_) if !pid.trim().is_empty() => pid.trim().to_owned(),
                 _ => "unknown".to_owned(),
             };
-            return Err(StartError::HomeTaken { home: config.home.clone(), pid });
+            return Err(StartError::HomeTaken { home: home.to_owned(), pid });
         }
         Err(std::fs::TryLockError::Error(source)) => return Err(StartError::Home { path, source }),
     }

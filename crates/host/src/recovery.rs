@@ -4,6 +4,7 @@
 use crate::host::send_to_lane;
 use crate::keeping::Keeping;
 use crate::lane::{LaneMessage, Shared};
+use crate::retention::unfinished_imports;
 use mainstay_store::{LaneWrite, ReadError, Rewound, SessionKey, Store, Urgency, WriteError, WriteOp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use tokio::sync::oneshot;
 pub(crate) struct Plan {
     sessions: Vec<SessionKey>,
     pub(crate) unclaimed: Vec<String>,
+    /// Imports that nobody goes on with.
+    pub(crate) unfinished: Vec<SessionKey>,
 }
 
 /// Makes the plan from the records and the folders. Blocking; takes nothing and starts nothing.
@@ -30,7 +33,8 @@ pub(crate) fn plan(store: &dyn Store, keeping: &dyn Keeping) -> Result<Plan, Rea
     let live = store.processes(true)?;
     let claimed: BTreeSet<String> = live.rows.iter().map(|process| process.token.clone()).collect();
     let unclaimed = keeping.unclaimed(&claimed);
-    Ok(Plan { sessions: rows.rows.into_iter().map(|row| row.key).collect(), unclaimed })
+    let unfinished = unfinished_imports(store)?;
+    Ok(Plan { sessions: rows.rows.into_iter().map(|row| row.key).collect(), unclaimed, unfinished })
 }
 
 /// Wakes every session that is owed something, all at once; one that fails stops no other.
@@ -61,19 +65,4 @@ pub(crate) fn acknowledge(store: &dyn Store, rewound: Rewound) -> Result<(), Wri
     );
     let op = WriteOp::AcknowledgeRewind { mark: rewound.mark, feed: rewound.feed };
     store.commit_blocking(LaneWrite::new(Urgency::Command, vec![op])).map(drop)
-}
-
-/// How often old idempotency keys are removed. The store keeps what the contract promises, whatever this is.
-const HOUSEKEEPING_EVERY: std::time::Duration = std::time::Duration::from_secs(600);
-
-/// Removes what may go, as long as the host lives.
-pub(crate) async fn keep_house(shared: std::sync::Weak<Shared>) {
-    loop {
-        tokio::time::sleep(HOUSEKEEPING_EVERY).await;
-        let Some(shared) = shared.upgrade() else { return };
-        let write = LaneWrite::new(Urgency::Command, vec![WriteOp::PruneOperations { now: shared.now() }]);
-        if let Err(error) = shared.store.commit(write).await {
-            tracing::warn!(%error, "old idempotency keys could not be removed; the next round tries again");
-        }
-    }
 }

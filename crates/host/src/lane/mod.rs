@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) planted: Option<Planted>,
     pub(crate) registry: Registry,
     pub(crate) hubs: Arc<Hubs>,
+    /// Asks for a look for what may go.
+    pub(crate) housekeeping: Arc<tokio::sync::Notify>,
     pub(crate) processes: Arc<Semaphore>,
     pub(crate) starting: Arc<Semaphore>,
 }
