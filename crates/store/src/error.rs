@@ -151,7 +151,7 @@ pub enum RestoreError {
     NotABackup {
         path: PathBuf,
         #[source]
-        source: OpenError,
+        source: Box<OpenError>,
     },
     /// It is one, and damaged.
     #[error("{} is damaged: {detail}", path.display())]
@@ -163,7 +163,7 @@ pub enum RestoreError {
     Copy {
         path: PathBuf,
         #[source]
-        source: BackupError,
+        source: Box<BackupError>,
     },
     #[error("cannot read or write {}", path.display())]
     Io {
@@ -186,7 +186,7 @@ pub enum BackupError {
     Source {
         path: PathBuf,
         #[source]
-        source: OpenError,
+        source: Box<OpenError>,
     },
     #[error("cannot write the backup {}", path.display())]
     Database {

@@ -81,19 +81,22 @@ async fn a_newer_file_says_so() {
     }
 }
 
+/// Changes the lines of a file.
+type Change = dyn Fn(&mut Vec<Value>);
+
 /// One line is changed, and the digest is right: what does not fit is refused by what it says.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_that_do_not_follow_each_other_are_refused() {
     let file = a_file().await;
     let original = lines_of(&file);
     assert_eq!(sealed(original.clone()), file, "this is how files are sealed");
-    let change = |what: &dyn Fn(&mut Vec<Value>)| {
+    let change = |what: &Change| {
         let mut values: Vec<Value> =
             original.iter().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         what(&mut values);
         sealed(values.iter().map(Value::to_string).collect())
     };
-    let cases: [(&str, &dyn Fn(&mut Vec<Value>)); 12] = [
+    let cases: [(&str, &Change); 12] = [
         ("a hole", &|lines| drop(lines.remove(4))),
         ("a repetition", &|lines| lines.insert(4, lines[3].clone())),
         ("another order", &|lines| lines.swap(3, 4)),

@@ -24,3 +24,4 @@ mod reattach;
 mod rest;
 mod secrets;
 mod support;
+mod transfer;

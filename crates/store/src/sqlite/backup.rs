@@ -36,7 +36,7 @@ pub fn backup_file(source: &Path, target: &Path) -> Result<(), BackupError> {
         return Err(BackupError::Exists { path: target.to_owned() });
     }
     open::check_source(source)
-        .map_err(|error| BackupError::Source { path: source.to_owned(), source: error })?;
+        .map_err(|error| BackupError::Source { path: source.to_owned(), source: Box::new(error) })?;
     let unfinished = beside(target, ".unfinished");
     let copied = copy_of_file(source, &unfinished).and_then(|()| publish(&unfinished, target));
     let _ = fs::remove_file(&unfinished);

@@ -59,9 +59,9 @@ fn prepare(backup: &Path, new: &Path) -> Result<u64, RestoreError> {
     // Through SQLite, so that a backup that somebody opened since (and that has a WAL now) is copied whole.
     backup_file(backup, new).map_err(|source| match source {
         crate::BackupError::Source { path, source } => RestoreError::NotABackup { path, source },
-        source => RestoreError::Copy { path: backup.to_owned(), source },
+        source => RestoreError::Copy { path: backup.to_owned(), source: Box::new(source) },
     })?;
-    let not_ours = |source| RestoreError::NotABackup { path: backup.to_owned(), source };
+    let not_ours = |source| RestoreError::NotABackup { path: backup.to_owned(), source: Box::new(source) };
     if let Some(detail) = damage(new).map_err(|source| not_ours(super::open::failure(new, source)))? {
         return Err(RestoreError::Damaged { path: backup.to_owned(), detail });
     }
