@@ -41,6 +41,9 @@ pub struct SqliteOptions {
     /// Pages that the database may have at most, for tests of a full disk.
     #[doc(hidden)]
     pub max_pages: Option<u32>,
+    /// Pages of the WAL after which it is folded into the database, for tests that need that often.
+    #[doc(hidden)]
+    pub checkpoint_pages: Option<u32>,
 }
 
 impl Default for SqliteOptions {
@@ -50,6 +53,7 @@ impl Default for SqliteOptions {
             reserve_bytes: RESERVE_BYTES,
             reserve_retry: RESERVE_RETRY,
             max_pages: None,
+            checkpoint_pages: None,
         }
     }
 }
@@ -125,6 +129,9 @@ pub(super) fn open(path: &Path, options: SqliteOptions) -> Result<Opened, OpenEr
             connection
                 .query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
                 .map_err(failed)?;
+        }
+        if let Some(pages) = options.checkpoint_pages {
+            connection.pragma_update(None, "wal_autocheckpoint", pages).map_err(failed)?;
         }
         let (high_water, mark) = HighWater::open(&mark_path).map_err(io(&mark_path))?;
         let reserve = Reserve::find(beside(path, ".reserve"), options.reserve_bytes, options.reserve_retry);

@@ -258,6 +258,23 @@ CREATE TABLE quarantine_dropped (
 );
 ";
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_writer_syncs_every_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = Connection::open(folder.path().join("test.db")).unwrap();
+        configure_writer(&connection).unwrap();
+        let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(number("PRAGMA synchronous"), 2, "FULL");
+        assert!(number("PRAGMA wal_autocheckpoint") > 0);
+        let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+        assert_eq!(mode, "wal");
+    }
+}
+
 /// How SQLite would run a statement.
 #[cfg(test)]
 pub(super) fn plan(connection: &Connection, sql: &str) -> String {
