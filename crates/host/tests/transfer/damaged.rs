@@ -211,3 +211,10 @@ impl Choice {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mutated_files_are_whole_or_refused() {
+    let file = a_file().await;
+    let beginning = lines_of(&file)[..9].join("\n").into_bytes();
+    crate::mutate::run(&[file, beginning], 1_500, crate::import_file::check);
+}

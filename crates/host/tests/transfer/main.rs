@@ -3,7 +3,11 @@
 
 mod damaged;
 mod files;
+#[path = "../../../../fuzz/checks/import_file.rs"]
+mod import_file;
 mod journal;
+#[path = "../../../../fuzz/checks/mutate.rs"]
+mod mutate;
 mod retention;
 mod rewind;
 mod world;
