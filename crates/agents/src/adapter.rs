@@ -166,6 +166,9 @@ pub trait Adapter: Send + fmt::Debug {
     /// Makes a session known, before its first decision and again after each load. Idempotent; keeps restored state.
     fn bind(&mut self, session: &SessionId, context: ThreadContext);
 
+    /// Forgets a session that has left the process: what still comes for its thread is nobody's.
+    fn unbind(&mut self, session: &SessionId);
+
     /// Translates one record. Never fails: what it cannot read it says (`Notice`, `Unmodelled`).
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated);
 

@@ -26,6 +26,8 @@ pub(crate) struct Slot<T> {
     pub(crate) context: ThreadContext,
     pub(crate) state: T,
     bound: bool,
+    /// It was bound and has left.
+    left: bool,
     dirty: bool,
 }
 
@@ -34,11 +36,13 @@ pub(crate) struct Slot<T> {
 pub(crate) struct Sessions<T> {
     slots: Vec<Slot<T>>,
     by_thread: HashMap<String, usize>,
+    /// Saved states to be dropped.
+    gone: Vec<String>,
 }
 
 impl<T> Default for Sessions<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), by_thread: HashMap::new() }
+        Self { slots: Vec::new(), by_thread: HashMap::new(), gone: Vec::new() }
     }
 }
 
@@ -46,21 +50,41 @@ impl<T: ThreadState> Sessions<T> {
     pub(crate) fn bind(&mut self, session: &SessionId, context: ThreadContext) {
         let at = self.position_or_new(session);
         self.slots[at].context = context;
-        self.slots[at].bound = true;
+        (self.slots[at].bound, self.slots[at].left) = (true, false);
     }
 
     fn position_or_new(&mut self, session: &SessionId) -> usize {
         if let Some(at) = self.slots.iter().position(|slot| slot.session == *session) {
             return at;
         }
-        self.slots.push(Slot {
+        let slot = Slot {
             session: session.clone(),
             context: ThreadContext::default(),
             state: T::default(),
             bound: false,
+            left: false,
             dirty: false,
-        });
+        };
+        // The places of sessions that left are taken again, so that a process that serves many does not grow with them.
+        if let Some(at) = self.slots.iter().position(|slot| slot.left) {
+            self.slots[at] = slot;
+            return at;
+        }
+        self.slots.push(slot);
         self.slots.len() - 1
+    }
+
+    /// Forgets a session: its thread and its saved state are nobody's any more.
+    pub(crate) fn unbind(&mut self, session: &SessionId) {
+        let Some(at) = self.slots.iter().position(|slot| slot.session == *session && !slot.left) else {
+            return;
+        };
+        self.by_thread.retain(|_, of| *of != at);
+        self.gone.push(format!("{THREAD_SCOPE}{session}"));
+        let slot = &mut self.slots[at];
+        slot.state = T::default();
+        slot.context = ThreadContext::default();
+        (slot.bound, slot.dirty, slot.left) = (false, false, true);
     }
 
     /// Where a bound session stands.
@@ -102,6 +126,7 @@ impl<T: ThreadState> Sessions<T> {
 
     /// The threads that changed since the last call.
     pub(crate) fn changes(&mut self, into: &mut Vec<StateChange>) {
+        into.extend(self.gone.drain(..).map(|scope| StateChange { scope, body: None }));
         for slot in self.slots.iter_mut().filter(|slot| slot.dirty) {
             slot.dirty = false;
             into.push(StateChange {

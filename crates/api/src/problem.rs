@@ -237,7 +237,7 @@ impl From<Refusal> for Problem {
         if let Some(revision) = refusal.revision {
             problem = problem.with("revision", revision);
         }
-        if let Some((answer, by)) = refusal.winner {
+        if let Some((answer, by)) = refusal.winner.map(|winner| *winner) {
             problem = problem.with("winner", json!({ "answer": answer, "by": by }));
         }
         if problem.code == Code::ProcessUnverifiable {
@@ -335,7 +335,7 @@ mod tests {
     fn a_lost_race_names_the_winner() {
         let mut refusal = Refusal::new(RefusalCode::AlreadyAnswered, "too late");
         refusal.revision = Some(3);
-        refusal.winner = Some((Answer::Select { option_id: "yes".to_owned() }, "phone".to_owned()));
+        refusal.winner = Some(Box::new((Answer::Select { option_id: "yes".to_owned() }, "phone".to_owned())));
         let document = Problem::from(HostError::Refused(refusal)).to_json();
         assert_eq!(document["status"], 409);
         assert_eq!(document["code"], "already_answered");

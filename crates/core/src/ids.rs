@@ -127,6 +127,18 @@ id!(
     RequestKey
 );
 id!(
+    /// One background task within its session (`k1`, `k2`, …).
+    TaskId
+);
+id!(
+    /// The provider's own id of a background task. Opaque.
+    TaskKey
+);
+id!(
+    /// One thing asked of the agent beside messages, within its session (`c1`, `c2`, …).
+    ControlId
+);
+id!(
     /// A client's idempotency key.
     OperationKey
 );

@@ -56,6 +56,8 @@ pub enum ExitCause {
     Rebooted,
     /// A user gave the process up though its end is not proven.
     Abandoned,
+    /// The process goes on with other sessions; it let this session's thread go.
+    ThreadClosed,
 }
 
 impl ExitCause {

@@ -27,7 +27,7 @@ pub mod subscription;
 pub mod timeline;
 pub mod unclaimed;
 
-pub use config::{AgentConfig, HostConfig};
+pub use config::{AgentConfig, HostConfig, Isolation};
 pub use error::{HostError, StartError};
 pub use host::{Answered, Host, NewSessionRequest, Operation, ShutdownMode};
 pub use subscription::{Delivered, FeedSubscription, Reset, ResetReason, Subscription};

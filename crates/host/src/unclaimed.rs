@@ -19,8 +19,8 @@ use mainstay_keeper::link::LinkError;
 use mainstay_keeper::wire::{RejectedWhy, Status, ToHost, ToKeeper};
 use mainstay_keeper::{IdentityCheck, KeeperFolder, KeepersDir, Link, Manifest, Probe, PsRow, probe};
 use mainstay_store::{
-    LaneWrite, NewOperation, PageLimit, ReadError, SessionFilter, SessionKey, SessionRow, Store, Urgency,
-    WriteOp,
+    LaneWrite, NewOperation, PageLimit, ProcessKey, ReadError, SessionFilter, SessionKey, SessionRow, Store,
+    Urgency, WriteOp,
 };
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -101,12 +101,20 @@ pub enum EndAnswered {
 /// What is known of a keeper that a session is to be bound to.
 struct Survey {
     manifest: Manifest,
-    owner: Option<SessionRow>,
-    thread: ThreadId,
+    /// What its agent holds, never empty: the conversation that it opened last comes first.
+    conversations: Vec<Conversation>,
     account_home: Option<String>,
     folder: KeeperFolder,
     known: u64,
     status: Status,
+}
+
+/// A conversation of a keeper's agent.
+struct Conversation {
+    thread: ThreadId,
+    /// Its place among all that the agent ever opened.
+    number: usize,
+    owner: Option<SessionRow>,
     shown: Shown,
     gone: Option<ProcessToken>,
 }
@@ -180,8 +188,8 @@ impl Host {
         Ok(EndAnswered::Ended(ended))
     }
 
-    /// Binds the conversation of a keeper that no record claims to the session that has it, or to a new one. The agent
-    /// is not interrupted.
+    /// Binds the conversations of a keeper that no record claims to the sessions that have them, or to new ones. The agent
+    /// is not interrupted. The answer is about the conversation that was opened last.
     ///
     /// # Errors
     /// [`HostError::CannotAdopt`] where only ending it is possible, and as [`Self::end_keeper`].
@@ -196,12 +204,44 @@ impl Host {
         }
         let _same_keeper = self.turn(&format!("keeper {token}")).await;
         let wanted = token.to_owned();
-        let survey = self.blocking(move |host| survey(host, &wanted)).await?;
-        let key = match &survey.owner {
+        let mut survey = self.blocking(move |host| survey(host, &wanted)).await?;
+        let mut conversations = std::mem::take(&mut survey.conversations).into_iter();
+        let Some(first) = conversations.next() else {
+            let why = "its agent had no conversation yet".to_owned();
+            return Err(HostError::CannotAdopt { token: token.to_owned(), why });
+        };
+        let answered = self.adopt(&survey, first, None, operation).await?;
+        self.forget_unclaimed(token);
+        let wanted = token.to_owned();
+        let live = self.read(move |store| store.processes(true)).await?.rows;
+        let process = live.into_iter().find(|process| process.token == wanted).map(|process| process.key);
+        for conversation in conversations {
+            let thread = conversation.thread.clone();
+            if let Err(error) = self.adopt(&survey, conversation, process, None).await {
+                // It has another process, or was deleted. The keeper has an owner now; what was refused changed nothing.
+                tracing::warn!(%thread, token, error = chain(&error), "a conversation of an adopted keeper stays as it was");
+            }
+        }
+        Ok(answered)
+    }
+
+    /// Binds one conversation.
+    async fn adopt(
+        self: &Arc<Self>,
+        survey: &Survey,
+        conversation: Conversation,
+        beside: Option<ProcessKey>,
+        operation: Option<Operation>,
+    ) -> Result<Answered, HostError> {
+        let token = &survey.folder.token;
+        let key = match &conversation.owner {
             Some(row) => row.key,
             None => {
                 // Named after the keeper: a host that dies before the binding finds the same session again.
-                let id = SessionId(format!("ses_{token}"));
+                let id = match conversation.number {
+                    0 => SessionId(format!("ses_{token}")),
+                    number => SessionId(format!("ses_{token}_{number}")),
+                };
                 let request = NewSessionRequest {
                     id: Some(id.clone()),
                     agent: AgentName(survey.manifest.agent_label.clone()),
@@ -223,19 +263,18 @@ impl Host {
                 process: ProcessToken(token.to_owned()),
                 agent: survey.status.agent.as_ref().map(processes::identity),
                 known: Fence(survey.known),
-                thread: survey.thread,
-                gone: survey.gone,
+                thread: conversation.thread,
+                gone: conversation.gone,
             },
-            folder: survey.folder,
+            folder: survey.folder.clone(),
             position: survey.status.spool_end,
-            shown: survey.shown,
+            shown: conversation.shown,
+            beside,
         };
         let (answer, answered) = oneshot::channel();
         let message = LaneMessage::TakeOver { adoption: Box::new(adoption), operation, answer };
         self.send(key, message).await;
-        let answered = answered.await.unwrap_or(Err(HostError::ShuttingDown))?;
-        self.forget_unclaimed(token);
-        Ok(answered)
+        answered.await.unwrap_or(Err(HostError::ShuttingDown))
     }
 }
 
@@ -416,42 +455,34 @@ fn survey(host: &Host, token: &str) -> Result<Survey, HostError> {
     }
     let threads = folder.threads().map_err(|error| cannot(chain(&error)))?;
     let account_home = account_home(config, &folder, &manifest);
-    let owners: Vec<Option<SessionKey>> = threads
-        .iter()
-        .map(|thread| owner(config, store.as_ref(), &manifest, account_home.as_deref(), thread))
-        .collect::<Result<_, _>>()?;
-    let distinct: BTreeSet<Option<SessionKey>> = owners.iter().copied().collect();
-    let Some(thread) = threads.last() else {
-        return Err(cannot("its agent had no conversation yet".to_owned()));
-    };
-    if distinct.len() > 1 || (threads.len() > 1 && distinct.contains(&None)) {
-        let why = format!("its agent holds {} conversations, and not all are one session's", threads.len());
-        return Err(cannot(why));
+    // Of each session the conversation that it opened last; each that nobody has is a session of its own.
+    let mut latest: Vec<(usize, &String, Option<SessionKey>)> = Vec::new();
+    for (number, thread) in threads.iter().enumerate().rev() {
+        let owner = owner(config, store.as_ref(), &manifest, account_home.as_deref(), thread)?;
+        if owner.is_none() || latest.iter().all(|(_, _, of)| *of != owner) {
+            latest.push((number, thread, owner));
+        }
     }
-    let owner = match owners.last().copied().flatten() {
-        Some(key) => store.session(key)?,
-        None => None,
-    };
+    if latest.is_empty() {
+        return Err(cannot("its agent had no conversation yet".to_owned()));
+    }
     let (_link, status, known) = greet(&folder, &config.host_id.0, manifest.process_fence)
         .map_err(|why| HostError::KeeperUnverifiable { token: token.to_owned(), why })?;
     if status.exited || status.ending {
         return Err(cannot("it is ending".to_owned()));
     }
-    let (shown, gone) = match &owner {
-        Some(row) => (shown(store.as_ref(), row, thread)?, superseded(host, store.as_ref(), row, &manifest)?),
-        None => (Shown::Nothing, None),
-    };
-    Ok(Survey {
-        thread: ThreadId(thread.clone()),
-        manifest,
-        owner,
-        account_home,
-        folder,
-        known,
-        status,
-        shown,
-        gone,
-    })
+    let mut conversations = Vec::with_capacity(latest.len());
+    for (number, thread, owner) in latest {
+        let owner = owner.map(|key| store.session(key)).transpose()?.flatten();
+        let (shown, gone) = match &owner {
+            Some(row) => {
+                (shown(store.as_ref(), row, thread)?, superseded(host, store.as_ref(), row, &manifest)?)
+            }
+            None => (Shown::Nothing, None),
+        };
+        conversations.push(Conversation { thread: ThreadId(thread.clone()), number, owner, shown, gone });
+    }
+    Ok(Survey { conversations, manifest, account_home, folder, known, status })
 }
 
 /// The process that the record names, where this keeper proves it gone: it was reserved for the same session under a

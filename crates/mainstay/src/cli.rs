@@ -5,7 +5,7 @@ use crate::config;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::output;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,7 +43,7 @@ enum Command {
     /// Answer a request of the agent.
     Answer(AnswerArgs),
     /// Stop what a session does now. The agent stays.
-    Interrupt(SessionArg),
+    Interrupt(InterruptArgs),
     /// Start a session's agent.
     Start(SessionArg),
     /// End a session's agent, or the host.
@@ -136,6 +136,33 @@ pub(crate) struct LsArgs {
 pub(crate) struct SessionArg {
     /// The session's id.
     pub(crate) session: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InterruptArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// How far the stop reaches.
+    #[arg(long, value_enum, default_value_t = StopScope::Session)]
+    pub(crate) scope: StopScope,
+    /// The turn, request, task or sub-agent that is meant.
+    #[arg(long)]
+    pub(crate) target: Option<String>,
+}
+
+/// How far a stop reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StopScope {
+    /// All that runs; what waits is paused.
+    Session,
+    /// The turn; what waits goes on after it.
+    Turn,
+    /// One request of the agent.
+    Request,
+    /// One background task or sub-agent.
+    Task,
+    /// All background tasks and sub-agents.
+    Tasks,
 }
 
 #[derive(Debug, Args)]

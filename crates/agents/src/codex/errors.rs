@@ -60,7 +60,7 @@ pub(super) fn refusal_failure(error: &RpcError) -> Failure {
         | Refused::NotMaterialized
         | Refused::Other => FailureCode::AgentRefused,
     };
-    Failure { code, message: error.message.clone(), provider: Some(error.body.clone()) }
+    Failure { code, message: error.message.clone(), provider: Some(error.body.clone()), resets_at: None }
 }
 
 /// The failure in a turn's `error`, or in an `error` notification.
@@ -75,7 +75,7 @@ pub(super) fn turn_failure(error: &Value) -> Failure {
         _ => FailureCode::Provider,
     };
     let message = error.get("message").and_then(Value::as_str).unwrap_or("the turn failed without a reason");
-    Failure { code, message: message.to_owned(), provider: Some(error.clone()) }
+    Failure { code, message: message.to_owned(), provider: Some(error.clone()), resets_at: None }
 }
 
 /// How a failed turn ended.

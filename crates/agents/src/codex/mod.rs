@@ -58,9 +58,9 @@ impl CodexAdapter {
                 steer: true,
                 resume: true,
                 confirms_answers: true,
-                proof: TakenProof::ClientId,
                 settles_by_history: true,
-                images: false,
+                close_thread: true,
+                ..Capabilities::bare(TakenProof::ClientId)
             },
             connection: Connection::default(),
             connection_changed: false,
@@ -180,6 +180,7 @@ impl CodexAdapter {
                 self.steer_answered(at, submission, &turn, again, result, out);
             }
             Asked::Interrupt { turn, .. } => self.interrupt_answered(at, &turn, result, out),
+            Asked::Close { .. } => self.thread_left(at, out),
         }
     }
 
@@ -268,6 +269,14 @@ impl Adapter for CodexAdapter {
         self.sessions.bind(session, context);
     }
 
+    fn unbind(&mut self, session: &SessionId) {
+        self.sessions.unbind(session);
+        // Late answers to what was asked for it are nobody's, also where it is bound again.
+        let asked = self.connection.asked.len();
+        self.connection.asked.retain(|_, asked| asked.session() != Some(session));
+        self.connection_changed |= self.connection.asked.len() != asked;
+    }
+
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {
         match record.incoming {
             Incoming::Connected => self.connected(record.connection, out),
@@ -289,7 +298,7 @@ impl Adapter for CodexAdapter {
         let at =
             self.sessions.position(session).ok_or_else(|| CannotTell::UnknownSession(session.clone()))?;
         match decision {
-            Decision::OpenThread { resume, options, doubtful } => {
+            Decision::OpenThread { resume, options, doubtful, fork: _ } => {
                 self.open_thread(at, resume.as_ref(), options, doubtful, out)
             }
             Decision::StartTurn { submission, content, options } => {
@@ -298,6 +307,8 @@ impl Adapter for CodexAdapter {
             Decision::Steer { turn, submission, content } => self.steer(at, turn, submission, content, out),
             Decision::Interrupt { turn } => self.interrupt(at, turn.as_ref(), out),
             Decision::Answer { key, answer, .. } => self.answer_request(at, key, answer, out),
+            Decision::Control { control, .. } => Err(CannotTell::Unsupported(control.capability())),
+            Decision::CloseThread => self.close_thread(at, out),
         }
     }
 

@@ -84,13 +84,11 @@ impl CodexAdapter {
             _ => "Change files".to_owned(),
         };
         let asked = AskedByAgent {
-            key: RequestKey(key),
             turn: Some(turn),
             item: Some(item),
-            kind: RequestKind::Approval,
-            title,
             options: options(method, amendment.as_ref()),
             details,
+            ..AskedByAgent::new(RequestKey(key), RequestKind::Approval, title)
         };
         out.say(&session, AgentEvent::RequestOpened(asked));
     }
@@ -200,6 +198,8 @@ fn decision(answer: &Answer, open: &OpenRequest) -> Option<Value> {
         Answer::Select { option_id } => option_id.as_str(),
         Answer::Decline { .. } => DECLINE,
         Answer::Cancel { .. } => CANCEL,
+        // Nothing that is asked here takes these.
+        Answer::Answers { .. } | Answer::Submit { .. } => return None,
     };
     match word {
         ACCEPT | ACCEPT_FOR_SESSION | DECLINE | CANCEL => Some(Value::from(word)),

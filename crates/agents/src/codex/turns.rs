@@ -355,6 +355,7 @@ impl CodexAdapter {
                     code: FailureCode::Protocol,
                     message: format!("the agent ended the turn with an unknown status: {word:?}"),
                     provider: None,
+                    resets_at: None,
                 };
                 (Outcome::Failed, Some(failure))
             }

@@ -167,7 +167,8 @@ impl Harness {
     ) -> Vec<String> {
         let resume = resume.map(ThreadId::from);
         let doubtful = doubtful.iter().map(|id| SubmissionId::from(*id)).collect();
-        self.tell(session, &Decision::OpenThread { resume, options, doubtful }).expect("can be told")
+        self.tell(session, &Decision::OpenThread { resume, options, doubtful, fork: None })
+            .expect("can be told")
     }
 
     pub(crate) fn start(

@@ -119,6 +119,29 @@ pub(crate) fn event(event: &AgentEvent) -> String {
         AgentEvent::RequestSettled { key, confirmed } => {
             format!("RequestSettled {key}{}", if *confirmed { " confirmed" } else { "" })
         }
+        AgentEvent::RequestUnconfirmed { key } => format!("RequestUnconfirmed {key}"),
+        AgentEvent::TaskStarted { key, kind, title, fields } => {
+            format!("TaskStarted {key} {kind:?} {} {}", cut(format!("{title:?}")), json(fields))
+        }
+        AgentEvent::TaskUpdated { key, fields } => format!("TaskUpdated {key} {}", json(fields)),
+        AgentEvent::TaskEnded { key, end, fields } => format!("TaskEnded {key} {end:?} {}", json(fields)),
+        AgentEvent::ChildStarted { thread, fields } => format!("ChildStarted {thread} {}", json(fields)),
+        AgentEvent::ChildUpdated { thread, fields } => format!("ChildUpdated {thread} {}", json(fields)),
+        AgentEvent::ChildEnded { thread, end, fields } => {
+            format!("ChildEnded {thread} {end:?} {}", json(fields))
+        }
+        AgentEvent::Goal { goal, by } => format!("Goal {by:?} {}", json(goal)),
+        AgentEvent::Name { name, by } => format!("Name {by:?} {name:?}"),
+        AgentEvent::Retrying { turn, attempt, of, failure, next_at } => {
+            format!(
+                "Retrying {} {attempt} of {of:?} at {next_at:?} {}",
+                optional(turn.as_ref()),
+                json(failure)
+            )
+        }
+        AgentEvent::ControlEnded { control, end } => format!("ControlEnded {control} {}", json(end)),
+        AgentEvent::ThreadSwitched { thread } => format!("ThreadSwitched {thread}"),
+        AgentEvent::ThreadClosed => "ThreadClosed".to_owned(),
         AgentEvent::Plan(entries) => format!("Plan {}", json(entries)),
         AgentEvent::Usage(usage) => format!("Usage {}", json(usage)),
         AgentEvent::Options(of) => format!("Options {}", options(of)),

@@ -10,7 +10,8 @@ use crate::environment::Environment;
 use keys::{AGENT_KEYS, KEYS, Key};
 use mainstay_agents::AgentKind;
 use mainstay_core::AgentName;
-use mainstay_host::AgentConfig;
+use mainstay_host::config::SESSIONS_PER_PROCESS;
+use mainstay_host::{AgentConfig, Isolation};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -114,11 +115,9 @@ pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Resul
 fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, ConfigError> {
     let own = std::env::current_exe().ok().and_then(|path| path.to_str().map(str::to_owned));
     let mut agents = BTreeMap::new();
-    let built_in =
-        |kind, command| AgentConfig { kind, command, home: None, env: BTreeMap::new(), env_pass: Vec::new() };
     let demo = vec![own.unwrap_or_else(|| "mainstay".to_owned()), crate::DEMO_AGENT.to_owned()];
-    agents.insert(AgentName::from("demo"), built_in(AgentKind::Demo, demo));
-    agents.insert(AgentName::from("codex"), built_in(AgentKind::Codex, vec!["codex".to_owned()]));
+    agents.insert(AgentName::from("demo"), AgentConfig::new(AgentKind::Demo, demo));
+    agents.insert(AgentName::from("codex"), AgentConfig::new(AgentKind::Codex, vec!["codex".to_owned()]));
     for name in reader.layers.agents() {
         let key = |member: &str| format!("agents.{name}.{member}");
         let id = AgentName::parse(&name)
@@ -151,7 +150,20 @@ fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, Confi
         }
         let (env, env_pass) =
             (reader.table(&key("env"))?, reader.texts(&key("env_pass"))?.unwrap_or_default());
-        agents.insert(id, AgentConfig { kind, command, home, env, env_pass });
+        let isolation = match reader.text(&key("isolation"))?.as_deref() {
+            None | Some("profile") => Isolation::Profile,
+            Some("session") => Isolation::Session,
+            Some(other) => {
+                return Err(reader.bad(&key("isolation"), format!("`profile` or `session`, not {other:?}")));
+            }
+        };
+        let most = key("sessions_per_process");
+        let sessions_per_process = match reader.text(&most)? {
+            Some(_) => reader.count(&most)?,
+            None => SESSIONS_PER_PROCESS,
+        };
+        agents
+            .insert(id, AgentConfig { kind, command, home, env, env_pass, isolation, sessions_per_process });
     }
     Ok(agents)
 }

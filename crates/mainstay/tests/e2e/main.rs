@@ -24,6 +24,7 @@ mod queue;
 mod reattach;
 mod rest;
 mod secrets;
+mod sharing;
 mod support;
 mod unclaimed;
 mod unclaimed_adopted;
