@@ -10,6 +10,7 @@
 
 pub mod catalog;
 pub mod config;
+mod conversations;
 pub mod error;
 pub mod fault;
 pub mod host;

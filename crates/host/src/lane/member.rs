@@ -303,6 +303,7 @@ impl Member {
             additional_directories: launch.additional_directories.clone(),
             mcp_servers: launch.mcp_servers.clone(),
             instructions: launch.instructions.clone(),
+            conversation: crate::conversations::conversation(&self.machine),
         }
     }
 

@@ -118,6 +118,7 @@ fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, Confi
     let demo = vec![own.unwrap_or_else(|| "mainstay".to_owned()), crate::DEMO_AGENT.to_owned()];
     agents.insert(AgentName::from("demo"), AgentConfig::new(AgentKind::Demo, demo));
     agents.insert(AgentName::from("codex"), AgentConfig::new(AgentKind::Codex, vec!["codex".to_owned()]));
+    agents.insert(AgentName::from("claude"), AgentConfig::new(AgentKind::Claude, vec!["claude".to_owned()]));
     for name in reader.layers.agents() {
         let key = |member: &str| format!("agents.{name}.{member}");
         let id = AgentName::parse(&name)
@@ -125,8 +126,9 @@ fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, Confi
         let kind = match reader.text(&key("kind"))?.as_deref() {
             Some("acp") => Some(AgentKind::Acp),
             Some("codex") => Some(AgentKind::Codex),
+            Some("claude") => Some(AgentKind::Claude),
             Some(other) => {
-                let why = format!("this version speaks `acp` and `codex`, not {other:?}");
+                let why = format!("this version speaks `acp`, `claude` and `codex`, not {other:?}");
                 return Err(reader.bad(&key("kind"), why));
             }
             None => None,
