@@ -244,6 +244,9 @@ impl Codex {
                     _ => self.refuse(id, "no active turn to interrupt"),
                 }
             }
+            // Nothing runs in the background here, and there is no goal to pause.
+            (Some("thread/backgroundTerminals/clean"), Some(id)) => self.answer(id, json!({})),
+            (Some("thread/goal/get"), Some(id)) => self.answer(id, json!({ "goal": null })),
             (None, Some(id)) => self.decided(&id, &message, truth),
             (method, id) => truth.violations.push(format!("the agent received {method:?} with id {id:?}")),
         }
