@@ -43,7 +43,8 @@ fn measure(kind: AgentKind, answers: &[Value; 2], record: &str) -> f64 {
     ingest(&mut adapter, Incoming::Connected);
     ingest(&mut adapter, Incoming::Message(answers[0].to_string().as_bytes()));
     let options = SessionOptions::default();
-    let open = Decision::OpenThread { resume: None, options: options.clone(), doubtful: Vec::new() };
+    let open =
+        Decision::OpenThread { resume: None, options: options.clone(), doubtful: Vec::new(), fork: None };
     let mut told = Translated::default();
     let opened = adapter.tell(&session, &open, &mut told);
     ingest(&mut adapter, Incoming::Message(answers[1].to_string().as_bytes()));

@@ -2,9 +2,13 @@
 
 use crate::content::{
     Answer, ContentBlock, Failure, ItemFields, ItemKind, ItemStatus, Origin, Outcome, PermissionOption,
-    RequestKind, StopReason,
+    RequestKind, StopReason, ToolKind,
 };
-use crate::{ItemKey, ProviderTurn, RequestKey, SessionOptions, SubmissionId, ThreadId};
+use crate::question::{Elicitation, Question};
+use crate::work::{
+    ChildFields, Control, ControlEnd, ForkPoint, Goal, Provenance, TaskFields, TaskKind, WorkEnd,
+};
+use crate::{ControlId, ItemKey, ProviderTurn, RequestKey, SessionOptions, SubmissionId, TaskKey, ThreadId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,11 +28,105 @@ pub struct Capabilities {
     pub settles_by_history: bool,
     /// Images in messages.
     pub images: bool,
+    /// A message given into a running turn that takes no more starts the next turn by itself (Claude, measured); elsewhere
+    /// it may be lost with its turn, and is in doubt.
+    #[serde(default)]
+    pub steers_carry_over: bool,
     /// A tool call may go on after its turn (Codex, measured); elsewhere an open one is cut with its turn.
     pub tools_outlive_turns: bool,
-    /// One process can hold the threads of many sessions.
+    /// Options can be put in force without a message, and the agent says whether it took them.
     #[serde(default)]
-    pub shares_process: bool,
+    pub set_options: bool,
+    /// Goals.
+    #[serde(default)]
+    pub goals: bool,
+    /// The context can be shortened on request.
+    #[serde(default)]
+    pub compact: bool,
+    /// The context can be emptied.
+    #[serde(default)]
+    pub clear: bool,
+    /// A thread can be branched off.
+    #[serde(default)]
+    pub fork: bool,
+    /// The latest turns can be dropped.
+    #[serde(default)]
+    pub rewind: bool,
+    /// And the files that they changed put back.
+    #[serde(default)]
+    pub rewind_files: bool,
+    /// A review can be asked for.
+    #[serde(default)]
+    pub review: bool,
+    /// A command can be run beside the model.
+    #[serde(default)]
+    pub shell: bool,
+    /// The agent keeps the session's name.
+    #[serde(default)]
+    pub rename: bool,
+    /// One background task can be stopped.
+    #[serde(default)]
+    pub stop_tasks: bool,
+    /// What runs in a sub-agent's thread can be stopped.
+    #[serde(default)]
+    pub stop_children: bool,
+    /// What was left running in the background can be stopped as a whole.
+    #[serde(default)]
+    pub stop_background: bool,
+    /// One process holds the threads of several sessions, and a thread can be left without ending it.
+    #[serde(default)]
+    pub close_thread: bool,
+}
+
+impl Capabilities {
+    /// An adapter that can do nothing beside what every adapter can.
+    #[must_use]
+    pub const fn bare(proof: TakenProof) -> Self {
+        Self {
+            steer: false,
+            resume: false,
+            confirms_answers: false,
+            proof,
+            settles_by_history: false,
+            images: false,
+            steers_carry_over: false,
+            tools_outlive_turns: false,
+            set_options: false,
+            goals: false,
+            compact: false,
+            clear: false,
+            fork: false,
+            rewind: false,
+            rewind_files: false,
+            review: false,
+            shell: false,
+            rename: false,
+            stop_tasks: false,
+            stop_children: false,
+            stop_background: false,
+            close_thread: false,
+        }
+    }
+
+    /// Whether the adapter can carry this out.
+    #[must_use]
+    pub const fn can(&self, control: &Control) -> bool {
+        match control {
+            Control::SetOptions { .. } => self.set_options,
+            Control::SetGoal { .. } | Control::PauseGoal | Control::ResumeGoal | Control::ClearGoal => {
+                self.goals
+            }
+            Control::StopTask { .. } => self.stop_tasks,
+            Control::StopChild { .. } => self.stop_children,
+            Control::StopBackground => self.stop_background,
+            Control::Compact { .. } => self.compact,
+            Control::Clear => self.clear,
+            Control::Rewind { files, .. } => self.rewind && (!*files || self.rewind_files),
+            Control::Review { .. } => self.review,
+            Control::Shell { .. } => self.shell,
+            Control::Rename { .. } => self.rename,
+        }
+    }
 }
 
 /// The proof by which an adapter calls a submission taken.
@@ -138,7 +236,8 @@ pub enum AgentEvent {
         /// Tokens and the like, as the agent counts them.
         usage: Option<Value>,
     },
-    /// An item began. Sent again for an open item it is an update.
+    /// An item began. Sent again for an open item it is an update. An item of a child is begun with this, so that its
+    /// `fields.child` is known from the start.
     ItemStarted {
         /// Which.
         key: ItemKey,
@@ -191,11 +290,112 @@ pub enum AgentEvent {
         /// True where the agent confirms that it is settled after an answer of ours.
         confirmed: bool,
     },
+    /// The connection on which this request was asked is gone, and the agent did not ask it again: it stays answerable,
+    /// and shows that it may be void. Asked again (`RequestOpened` with the same key) the mark goes.
+    RequestUnconfirmed {
+        /// Which.
+        key: RequestKey,
+    },
+    /// Background work began. Sent again for a running task it is an update.
+    TaskStarted {
+        /// The provider's id of it.
+        key: TaskKey,
+        /// What kind.
+        kind: TaskKind,
+        /// A line for people.
+        title: String,
+        /// What else is known.
+        fields: TaskFields,
+    },
+    /// Something about it changed. Unknown tasks are left alone.
+    TaskUpdated {
+        /// Which.
+        key: TaskKey,
+        /// What changed.
+        fields: TaskFields,
+    },
+    /// It ended. Unknown tasks are left alone.
+    TaskEnded {
+        /// Which.
+        key: TaskKey,
+        /// How.
+        end: WorkEnd,
+        /// What changed with it.
+        fields: TaskFields,
+    },
+    /// A sub-agent's thread works. Sent again for one that works it is an update; for one that ended it works anew.
+    ChildStarted {
+        /// The provider's id of the thread.
+        thread: ThreadId,
+        /// What is known.
+        fields: ChildFields,
+    },
+    /// Something about it changed. Unknown children are left alone.
+    ChildUpdated {
+        /// Which.
+        thread: ThreadId,
+        /// What changed.
+        fields: ChildFields,
+    },
+    /// It works no more. Its open items and requests end with it.
+    ChildEnded {
+        /// Which.
+        thread: ThreadId,
+        /// How.
+        end: WorkEnd,
+        /// What changed with it.
+        fields: ChildFields,
+    },
+    /// The goal, whole; None: there is none.
+    Goal {
+        /// The goal.
+        goal: Option<Goal>,
+        /// Who made it so, where shown.
+        by: Provenance,
+    },
+    /// The agent, or another client of it, named the conversation.
+    Name {
+        /// The name; None: it has none.
+        name: Option<String>,
+        /// Who, where shown.
+        by: Provenance,
+    },
+    /// The agent tries something again by itself; the turn goes on.
+    Retrying {
+        /// In which turn.
+        turn: Option<ProviderTurn>,
+        /// Which try comes next, from 1.
+        attempt: u32,
+        /// Of how many; None: not said, or without end.
+        of: Option<u32>,
+        /// Why the last one failed.
+        failure: Failure,
+        /// When the next one is made, Unix ms.
+        next_at: Option<i64>,
+    },
+    /// Something asked of the agent beside messages has ended.
+    ControlEnded {
+        /// Which.
+        control: ControlId,
+        /// How. What it changed is said by its own event (`Options`, `Goal`, `TaskEnded`, …), before this one. Of one that
+        /// needs an idle thread the end is said when its turn has begun, or where it has none, when the agent can take the
+        /// next message: until then no message is given.
+        end: ControlEnd,
+    },
+    /// The agent has put the session's conversation into another thread, by itself or on request (an emptied context).
+    /// What comes next belongs to the new one.
+    ThreadSwitched {
+        /// The new one.
+        thread: ThreadId,
+    },
+    /// The agent let the thread go: after `CloseThread`, or by itself. Nothing more comes of it.
+    ThreadClosed,
     /// The plan, whole (ACP plan entries).
     Plan(Value),
     /// Context and cost, as the agent counts them.
     Usage(Value),
-    /// What is in force, as the agent reports it.
+    /// What is in force, as the agent reports it: what it does not report is None and stays as it was. It confirms what
+    /// was asked for where it says the same.
     Options(SessionOptions),
     /// Slash commands and the like, as the agent lists them.
     Commands(Value),
@@ -226,14 +426,45 @@ pub struct AskedByAgent {
     pub turn: Option<ProviderTurn>,
     /// About which item.
     pub item: Option<ItemKey>,
+    /// The sub-agent's thread that asks; None: the session's own.
+    pub child: Option<ThreadId>,
     /// What kind of thing.
     pub kind: RequestKind,
+    /// What is to be done, where an approval says so (`execute`, `edit`, `delete`, …).
+    pub tool_kind: Option<ToolKind>,
     /// A line for people.
     pub title: String,
-    /// The ways to answer.
+    /// The ways to answer by choosing one; each named for its reach.
     pub options: Vec<PermissionOption>,
+    /// The questions, answered together.
+    pub questions: Vec<Question>,
+    /// The form or link.
+    pub elicitation: Option<Elicitation>,
+    /// When the agent goes on without an answer, Unix ms, where it says so.
+    pub expires_at: Option<i64>,
     /// What it is about: command, folder, diff, reason, in the provider's shape.
     pub details: Value,
+}
+
+impl AskedByAgent {
+    /// A request of which only this is known.
+    #[must_use]
+    pub fn new(key: RequestKey, kind: RequestKind, title: impl Into<String>) -> Self {
+        Self {
+            key,
+            turn: None,
+            item: None,
+            child: None,
+            kind,
+            tool_kind: None,
+            title: title.into(),
+            options: Vec::new(),
+            questions: Vec::new(),
+            elicitation: None,
+            expires_at: None,
+            details: Value::Null,
+        }
+    }
 }
 
 /// How urgent a notice is.
@@ -257,6 +488,8 @@ pub enum Decision {
         options: SessionOptions,
         /// Inputs whose arrival is in doubt: look for them in the history and say taken or absent.
         doubtful: Vec<SubmissionId>,
+        /// Make it as a branch of this one (capability `fork`); only where nothing is resumed.
+        fork: Option<Box<ForkPoint>>,
     },
     /// Give the agent a message that starts a turn. Only one is ever given and not yet taken.
     StartTurn {
@@ -290,6 +523,17 @@ pub enum Decision {
         /// What was offered, so that a decline finds its option.
         options: Vec<PermissionOption>,
     },
+    /// Do this beside messages and answers; the agent's answer is [`AgentEvent::ControlEnded`] with the same id. Only
+    /// what the capabilities name is ever asked.
+    Control {
+        /// Its id.
+        id: ControlId,
+        /// What.
+        control: Control,
+    },
+    /// Leave the thread, in a process that goes on with others (capability `close_thread`). The agent's answer is
+    /// [`AgentEvent::ThreadClosed`].
+    CloseThread,
 }
 
 impl Decision {
@@ -297,6 +541,10 @@ impl Decision {
     /// idempotent and aimed at ids.
     #[must_use]
     pub const fn urgent(&self) -> bool {
-        matches!(self, Self::Interrupt { .. })
+        match self {
+            Self::Interrupt { .. } => true,
+            Self::Control { control, .. } => control.stops(),
+            _ => false,
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Content and the vocabulary that the field (ACP) already has.
 
+use crate::ThreadId;
+use crate::question::Answers;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -146,6 +148,8 @@ pub enum ItemStatus {
     Declined,
     /// It was cut off: the text or the work is not whole.
     Incomplete,
+    /// The stream that brought it broke and the agent began anew: another item stands in its place.
+    Abandoned,
 }
 
 /// What an item carries beside its text; ACP's field names where ACP has the field. Absent is not empty.
@@ -178,6 +182,12 @@ pub struct ItemFields {
     /// The provider's own type of the item, where ours says less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_type: Option<String>,
+    /// The sub-agent's thread that it belongs to; absent: the session's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<ThreadId>,
+    /// Something of its text is missing, and known to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<bool>,
 }
 
 impl ItemFields {
@@ -197,6 +207,8 @@ impl ItemFields {
         take(&mut self.raw_output, newer.raw_output);
         take(&mut self.submission, newer.submission);
         take(&mut self.provider_type, newer.provider_type);
+        take(&mut self.child, newer.child);
+        take(&mut self.gap, newer.gap);
     }
 }
 
@@ -229,12 +241,14 @@ pub struct PermissionOption {
 pub enum RequestKind {
     /// May I run this?
     Approval,
-    /// A question with answers.
+    /// Questions with answers.
     Question,
     /// A form or a link.
     Elicitation,
     /// More rights.
     PermissionGrant,
+    /// May I leave planning and begin?
+    PlanExit,
 }
 
 /// An answer of a person or a program to a request.
@@ -245,6 +259,17 @@ pub enum Answer {
     Select {
         /// Its id.
         option_id: String,
+    },
+    /// Answers to its questions.
+    Answers {
+        /// By question id.
+        answers: Answers,
+    },
+    /// An elicitation accepted.
+    Submit {
+        /// What was filled in; absent for a link.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        content: Option<Value>,
     },
     /// No; the work goes on without it.
     Decline {
@@ -270,13 +295,16 @@ pub struct Failure {
     /// What the provider said, as it said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<Value>,
+    /// When the limit that it is about ends, Unix ms, where the provider says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets_at: Option<i64>,
 }
 
 impl Failure {
     /// A failure without provider words.
     #[must_use]
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), provider: None }
+        Self { code, message: message.into(), provider: None, resets_at: None }
     }
 }
 
@@ -298,6 +326,14 @@ pub enum FailureCode {
     Provider,
     /// A limit of the account or the model.
     Limit,
+    /// The provider is reachable and has no room now; it passes.
+    Overloaded,
+    /// The provider cannot be reached; it may pass.
+    Network,
+    /// The agent did not answer in its time; it may pass.
+    Timeout,
+    /// A budget of the session is used up.
+    Budget,
     /// Sign-in is needed.
     SignIn,
     /// The conversation is held by another writer.
@@ -312,6 +348,14 @@ pub enum FailureCode {
     Gone,
     /// Anything else; the message says what.
     Other,
+}
+
+impl FailureCode {
+    /// Whether the cause passes by itself, so that the same may be tried again without anybody.
+    #[must_use]
+    pub const fn is_transient(self) -> bool {
+        matches!(self, Self::Overloaded | Self::Network | Self::Timeout | Self::ActiveWriter)
+    }
 }
 
 /// How a turn ended.

@@ -1,77 +1,28 @@
 //! The journal's events. Their serialized form is public (contract section 3) and stored for ever: fields may be
 //! added with a default, never changed in meaning.
 
+mod reasons;
+
+pub use reasons::{
+    EpochReason, ImportedFrom, LeaseEnd, OptionsState, QueueReason, RequestDeadline, RequestEnd, SettlesBy,
+    StopReach, ThreadOrigin,
+};
+
 use crate::agent::{AgentInfo, NoticeLevel, TakenProof};
 use crate::content::{
     Answer, ContentBlock, Delivery, DeliveryTaken, Failure, ItemFields, ItemKind, Origin, Outcome,
-    PermissionOption, RequestKind, StopReason,
+    PermissionOption, RequestKind, StopReason, ToolKind,
 };
 use crate::process::{CloseOrder, ProcessExit, ProcessId, Stray};
+use crate::question::{Elicitation, Question};
+use crate::work::{ChildFields, Control, ControlEnd, Goal, Provenance, TaskFields, TaskKind, WorkEnd};
 use crate::{
-    Cursor, Fence, HostId, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId,
-    RequestKey, SessionId, SessionOptions, SubmissionId, ThreadId, TurnId,
+    ControlId, Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey,
+    SessionId, SessionOptions, SubmissionId, TaskId, TaskKey, ThreadId, TurnId,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-/// How a thread came into the chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ThreadOrigin {
-    /// Made for this session.
-    Created,
-    /// Brought by the user.
-    Adopted,
-    /// Taken up again in another process.
-    Resumed,
-    /// Branched off.
-    Forked,
-    /// In place of one that the agent never saved.
-    Superseded,
-    /// In place of one whose history is proven gone; the user chose.
-    Replaced,
-}
-
-/// Terminal states of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RequestEnd {
-    /// Answered by one of us.
-    Answered,
-    /// Answered no by one of us.
-    Declined,
-    /// Withdrawn by a stop or with its turn.
-    Cancelled,
-    /// Answered elsewhere, or withdrawn by the agent.
-    Superseded,
-    /// Its process is gone and nobody answered.
-    Lost,
-}
-
-/// Why a turn or a submission waits, or what is needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum QueueReason {
-    /// The agent is being started.
-    Starting,
-    /// The agent is being ended; the next one gets it.
-    Stopping,
-    /// A turn runs.
-    TurnRunning,
-    /// Another input is not yet taken.
-    InputUntaken,
-    /// The user stopped; the queue waits for `resume`.
-    Paused,
-    /// The running turn takes no further input; the message starts a turn of its own.
-    NotSteerable,
-    /// The turn that it was meant for was over; the message starts a turn of its own.
-    TurnOver,
-    /// As many processes as may run are running.
-    Capacity,
-    /// The session must be recovered first.
-    Recovering,
-}
 
 /// What happened. The tag is the event's type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -106,6 +57,9 @@ pub enum Event {
         /// The queue pause, set by a stop and lifted on purpose.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queue_paused: Option<bool>,
+        /// Who gave the name, where that is known.
+        #[serde(default, skip_serializing_if = "Provenance::is_unknown")]
+        by: Provenance,
     },
     /// What stands before this in the journal came from a file. From here on the session is one of this host: under this
     /// id, with this launch snapshot, without a process and, from its next start, with a conversation of its own.
@@ -450,6 +404,34 @@ pub enum Event {
         options: Vec<PermissionOption>,
         /// What it is about, in the provider's shape.
         details: Value,
+        /// The sub-agent's thread that asks; absent: the session's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        child: Option<ThreadId>,
+        /// What is to be done, where an approval says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool_kind: Option<ToolKind>,
+        /// The questions, answered together.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        questions: Vec<Question>,
+        /// The form or link.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        elicitation: Option<Elicitation>,
+        /// When the agent goes on without an answer, Unix ms, where it says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires_at: Option<i64>,
+        /// When this host answers by itself, and what; absent: never.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<RequestDeadline>,
+    },
+    /// Something beside its answer changed.
+    #[serde(rename = "request.updated")]
+    RequestUpdated {
+        /// Which.
+        request: RequestId,
+        /// The revision, unchanged: what is asked is the same.
+        revision: u64,
+        /// True: its connection is gone and the agent did not ask again; it may be void and can be answered all the same.
+        unconfirmed: bool,
     },
     /// Somebody answered; the answer is on its way.
     #[serde(rename = "request.answered")]
@@ -482,12 +464,152 @@ pub enum Event {
         /// The turn, where one is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         turn: Option<TurnId>,
+        /// How far it reaches.
+        #[serde(default)]
+        reach: StopReach,
+    },
+    /// The agent did not react to a stop in its time: its process is being ended.
+    #[serde(rename = "stop.escalated")]
+    StopEscalated {
+        /// The turn, where one is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
+        /// How long was waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The agent tries something again by itself.
+    #[serde(rename = "turn.retrying")]
+    TurnRetrying {
+        /// In which turn, where it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
+        /// Which try comes next, from 1.
+        attempt: u32,
+        /// Of how many; absent: not said, or without end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<u32>,
+        /// Why the last one failed; `resets_at` is when a limit ends.
+        failure: Failure,
+        /// When the next one is made, Unix ms.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next_at: Option<i64>,
+    },
+    /// Background work began.
+    #[serde(rename = "task.started")]
+    TaskStarted {
+        /// Which.
+        task: TaskId,
+        /// The provider's id of it.
+        key: TaskKey,
+        /// What kind.
+        kind: TaskKind,
+        /// In which turn it began, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
+        /// Its title, and what else is known.
+        #[serde(flatten)]
+        fields: TaskFields,
+    },
+    /// Something about it changed.
+    #[serde(rename = "task.updated")]
+    TaskUpdated {
+        /// Which.
+        task: TaskId,
+        /// The changed fields.
+        #[serde(flatten)]
+        fields: TaskFields,
+    },
+    /// It ended, once.
+    #[serde(rename = "task.ended")]
+    TaskEnded {
+        /// Which.
+        task: TaskId,
+        /// How.
+        outcome: WorkEnd,
+        /// The changed fields.
+        #[serde(flatten)]
+        fields: TaskFields,
+        /// When it began, Unix ms.
+        started_at: i64,
+    },
+    /// A sub-agent's thread works.
+    #[serde(rename = "child.started")]
+    ChildStarted {
+        /// The provider's id of the thread.
+        child: ThreadId,
+        /// In which turn it began, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
+        /// What is known.
+        #[serde(flatten)]
+        fields: ChildFields,
+    },
+    /// Something about it changed.
+    #[serde(rename = "child.updated")]
+    ChildUpdated {
+        /// Which.
+        child: ThreadId,
+        /// The changed fields.
+        #[serde(flatten)]
+        fields: ChildFields,
+    },
+    /// It works no more. A thread that works anew starts again.
+    #[serde(rename = "child.ended")]
+    ChildEnded {
+        /// Which.
+        child: ThreadId,
+        /// How.
+        outcome: WorkEnd,
+        /// The changed fields.
+        #[serde(flatten)]
+        fields: ChildFields,
+        /// When it began, Unix ms.
+        started_at: i64,
+    },
+    /// The goal, whole.
+    #[serde(rename = "goal.updated")]
+    GoalUpdated {
+        /// The goal; absent: there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        goal: Option<Goal>,
+        /// Who made it so.
+        #[serde(default, skip_serializing_if = "Provenance::is_unknown")]
+        by: Provenance,
+    },
+    /// Something is asked of the agent beside messages and answers.
+    #[serde(rename = "control.asked")]
+    ControlAsked {
+        /// Which.
+        control: ControlId,
+        /// What.
+        #[serde(flatten)]
+        what: Control,
+        /// Who asks.
+        by: Provenance,
+    },
+    /// The agent is told; until then it waited for the agent to start or to be idle.
+    #[serde(rename = "control.told")]
+    ControlTold {
+        /// Which.
+        control: ControlId,
+    },
+    /// It ended, once.
+    #[serde(rename = "control.ended")]
+    ControlEnded {
+        /// Which.
+        control: ControlId,
+        /// How.
+        #[serde(flatten)]
+        end: ControlEnd,
     },
     /// The plan, whole.
     #[serde(rename = "plan.updated")]
     PlanUpdated {
         /// ACP plan entries.
         entries: Value,
+        /// Who made it so.
+        #[serde(default, skip_serializing_if = "Provenance::is_unknown")]
+        by: Provenance,
     },
     /// Context and cost.
     #[serde(rename = "usage.updated")]
@@ -500,6 +622,15 @@ pub enum Event {
     OptionsUpdated {
         /// The options.
         options: SessionOptions,
+        /// How far they are.
+        #[serde(default)]
+        state: OptionsState,
+        /// Why they were put back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Failure>,
+        /// Who made it so.
+        #[serde(default, skip_serializing_if = "Provenance::is_unknown")]
+        by: Provenance,
     },
     /// Slash commands and the like.
     #[serde(rename = "commands.updated")]
@@ -545,57 +676,6 @@ pub enum Event {
         /// Why.
         reason: EpochReason,
     },
-}
-
-/// Why a lease ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LeaseEnd {
-    /// The process is proven gone.
-    ProcessGone,
-    /// The reservation was never used.
-    Unused,
-    /// The thread could not be opened.
-    ThreadRefused,
-    /// A user gave it up.
-    Abandoned,
-    /// The session left a process that goes on for others.
-    Left,
-}
-
-/// What would settle a doubtful submission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SettlesBy {
-    /// The provider's history, read when the thread is next opened.
-    History,
-    /// Only a user.
-    User,
-}
-
-/// Why an epoch began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EpochReason {
-    /// The database is older than what was shown.
-    StoreRewound,
-    /// A keeper's manifest carries a higher fence than the record.
-    FenceAhead,
-    /// The session came from a file; the one that the file was made of may have gone on.
-    Imported,
-}
-
-/// Where an imported session came from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ImportedFrom {
-    /// Its id there.
-    pub session: SessionId,
-    /// The host that made it.
-    pub host: HostId,
-    /// Where its journal stood.
-    pub head: Cursor,
-    /// The file's digest: `sha256:` and lower-case hex.
-    pub digest: String,
 }
 
 /// An event with its place in the journal. A merged run of deltas stands at its last `seq` and carries `first_seq`.
@@ -660,6 +740,19 @@ impl Event {
             Self::RequestAnswered { .. } => "request.answered",
             Self::RequestClosed { .. } => "request.closed",
             Self::InterruptRequested { .. } => "interrupt.requested",
+            Self::StopEscalated { .. } => "stop.escalated",
+            Self::RequestUpdated { .. } => "request.updated",
+            Self::TurnRetrying { .. } => "turn.retrying",
+            Self::TaskStarted { .. } => "task.started",
+            Self::TaskUpdated { .. } => "task.updated",
+            Self::TaskEnded { .. } => "task.ended",
+            Self::ChildStarted { .. } => "child.started",
+            Self::ChildUpdated { .. } => "child.updated",
+            Self::ChildEnded { .. } => "child.ended",
+            Self::GoalUpdated { .. } => "goal.updated",
+            Self::ControlAsked { .. } => "control.asked",
+            Self::ControlTold { .. } => "control.told",
+            Self::ControlEnded { .. } => "control.ended",
             Self::PlanUpdated { .. } => "plan.updated",
             Self::UsageUpdated { .. } => "usage.updated",
             Self::OptionsUpdated { .. } => "options.updated",

@@ -1,5 +1,6 @@
 //! What pins a session at its creation.
 
+use crate::work::ThreadSource;
 use crate::{AgentName, HostId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,9 @@ pub struct LaunchSnapshot {
     /// The command as resolved at creation, for the notice when it differs later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// Where the first thread comes from; absent: it is made anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<ThreadSource>,
 }
 
 /// What may change during a session's life.
@@ -56,4 +60,48 @@ pub struct SessionOptions {
     /// When the agent asks, in its own words (`untrusted`, `on-request`, `never` for Codex).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<String>,
+}
+
+impl SessionOptions {
+    /// These, with everything that `newer` has in its place.
+    #[must_use]
+    pub fn overlaid(&self, newer: &Self) -> Self {
+        let of = |old: &Option<String>, new: &Option<String>| new.clone().or_else(|| old.clone());
+        Self {
+            model: of(&self.model, &newer.model),
+            effort: of(&self.effort, &newer.effort),
+            tier: of(&self.tier, &newer.tier),
+            mode: of(&self.mode, &newer.mode),
+            sandbox: of(&self.sandbox, &newer.sandbox),
+            approval: of(&self.approval, &newer.approval),
+        }
+    }
+
+    /// Those of these that are not so in `other`.
+    #[must_use]
+    pub fn differing_from(&self, other: &Self) -> Self {
+        let of = |own: &Option<String>, other: &Option<String>| own.clone().filter(|_| own != other);
+        Self {
+            model: of(&self.model, &other.model),
+            effort: of(&self.effort, &other.effort),
+            tier: of(&self.tier, &other.tier),
+            mode: of(&self.mode, &other.mode),
+            sandbox: of(&self.sandbox, &other.sandbox),
+            approval: of(&self.approval, &other.approval),
+        }
+    }
+
+    /// Those of these that `other` has no word on.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        let of = |own: &Option<String>, other: &Option<String>| own.clone().filter(|_| other.is_none());
+        Self {
+            model: of(&self.model, &other.model),
+            effort: of(&self.effort, &other.effort),
+            tier: of(&self.tier, &other.tier),
+            mode: of(&self.mode, &other.mode),
+            sandbox: of(&self.sandbox, &other.sandbox),
+            approval: of(&self.approval, &other.approval),
+        }
+    }
 }

@@ -14,8 +14,10 @@ pub mod ids;
 pub mod launch;
 pub mod operation;
 pub mod process;
+pub mod question;
 pub mod refusal;
 pub mod session;
+pub mod work;
 
 pub use agent::{AgentEvent, Capabilities, Decision};
 pub use content::{ContentBlock, Delivery};

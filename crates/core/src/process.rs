@@ -56,6 +56,8 @@ pub enum ExitCause {
     Rebooted,
     /// A user gave the process up though its end is not proven.
     Abandoned,
+    /// The process goes on with other sessions; it let this session's thread go.
+    ThreadClosed,
 }
 
 impl ExitCause {
@@ -163,12 +165,6 @@ pub enum ProcessFact {
         process: ProcessToken,
         /// How.
         exit: ProcessExit,
-    },
-    /// The session, which was ordered to, has left a process that goes on for others: its thread is closed there and
-    /// nothing more of it can come.
-    Left {
-        /// Which.
-        process: ProcessToken,
     },
     /// The connection that inputs were made for is gone (`ws+unix`), or a new one is there.
     Connection {

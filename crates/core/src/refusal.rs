@@ -63,7 +63,7 @@ pub struct Refusal {
     /// The request's revision now, where that is what the caller needs.
     pub revision: Option<u64>,
     /// The answer that won, and who gave it.
-    pub winner: Option<(Answer, String)>,
+    pub winner: Option<Box<(Answer, String)>>,
 }
 
 impl Refusal {

@@ -78,6 +78,7 @@ impl Machine {
             instructions: None,
             env_names: Vec::new(),
             command: None,
+            source: None,
         };
         let mut out = Out::default();
         let options = SessionOptions::default();
@@ -335,13 +336,7 @@ fn lines_of_a_file(folder: &Path, lines: u64, bytes: u64) -> f64 {
 }
 
 fn config(folder: &Path, home: &Path) -> HostConfig {
-    let agent = AgentConfig {
-        kind: mainstay_agents::AgentKind::Acp,
-        command: vec!["/nowhere/agent".to_owned()],
-        home: None,
-        env: BTreeMap::new(),
-        env_pass: Vec::new(),
-    };
+    let agent = AgentConfig::new(mainstay_agents::AgentKind::Acp, vec!["/nowhere/agent".to_owned()]);
     HostConfig {
         home: home.to_owned(),
         host_id: HostId::from("bench"),

@@ -26,6 +26,39 @@ pub struct AgentConfig {
     pub env: BTreeMap<String, String>,
     /// Let through from the host's environment, beside [`PASSED_VARIABLES`].
     pub env_pass: Vec<String>,
+    /// Whether sessions with the same launch profile may share a process, where the agent can.
+    pub isolation: Isolation,
+    /// How many may share one.
+    pub sessions_per_process: usize,
+}
+
+impl AgentConfig {
+    /// An agent with nothing configured beside its protocol and its command.
+    #[must_use]
+    pub fn new(kind: AgentKind, command: Vec<String>) -> Self {
+        Self {
+            kind,
+            command,
+            home: None,
+            env: BTreeMap::new(),
+            env_pass: Vec::new(),
+            isolation: Isolation::default(),
+            sessions_per_process: SESSIONS_PER_PROCESS,
+        }
+    }
+}
+
+/// Sessions that share a process, unless configured otherwise.
+pub const SESSIONS_PER_PROCESS: usize = 16;
+
+/// Who shares a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Sessions with the same launch profile, where the agent holds many threads in one process.
+    #[default]
+    Profile,
+    /// Nobody.
+    Session,
 }
 
 /// Everything a host needs to know.

@@ -10,6 +10,7 @@
 
 pub mod catalog;
 pub mod config;
+mod conversations;
 pub mod error;
 pub mod fault;
 pub mod host;
@@ -27,9 +28,11 @@ pub mod retention;
 pub mod subscription;
 pub mod timeline;
 pub mod transfer;
+pub mod unclaimed;
 
-pub use config::{AgentConfig, HostConfig};
+pub use config::{AgentConfig, HostConfig, Isolation};
 pub use error::{HostError, StartError};
 pub use host::{Answered, DATABASE, Host, NewSessionRequest, Operation, ShutdownMode};
 pub use retention::Retention;
 pub use subscription::{Delivered, FeedDelivered, FeedSubscription, Reset, ResetReason, Subscription};
+pub use unclaimed::{Claim, EndAnswered, EndOperation, KeeperEnded, KeeperEntry};

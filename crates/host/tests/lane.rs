@@ -3,6 +3,7 @@
 
 use mainstay_agents::AgentKind;
 use mainstay_core::content::{Answer, ContentBlock, Delivery, Outcome};
+use mainstay_core::session::StopScope;
 use mainstay_core::{AgentName, Command, Event, HostId, RequestId, SessionOptions, Stamped, SubmissionId};
 use mainstay_host::fault::FaultPlan;
 use mainstay_host::{
@@ -20,13 +21,7 @@ use std::time::Duration;
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn config(home: &Path) -> HostConfig {
-    let agent = AgentConfig {
-        kind: AgentKind::Acp,
-        command: vec![scripted_acp_binary().display().to_string()],
-        home: None,
-        env: BTreeMap::new(),
-        env_pass: Vec::new(),
-    };
+    let agent = AgentConfig::new(AgentKind::Acp, vec![scripted_acp_binary().display().to_string()]);
     HostConfig {
         home: home.join("state"),
         host_id: HostId::from("test"),
@@ -182,7 +177,8 @@ async fn a_stop_leaves_though_the_store_refuses_and_is_journaled_later() {
     until(&mut subscription, |event| matches!(event, Event::ItemDelta { .. })).await;
 
     host.store().inject(Fault::FailCommit(WriteError::DiskFull));
-    let answered = host.command(id.as_str(), Command::Interrupt, None).await.expect("never refused");
+    let answered =
+        host.command(id.as_str(), Command::Interrupt(StopScope::Session), None).await.expect("never refused");
     assert!(!answered.recorded, "the answer must say that it is not recorded");
     let seen = until(&mut subscription, turn_ended).await;
     assert!(
@@ -273,7 +269,7 @@ async fn records_that_the_store_refuses_are_set_aside_and_stop_nobody_else() {
     host.store().commit(write).await.expect("planted");
 
     let mut subscription = host.subscribe(bad.as_str(), None).await.expect("there");
-    host.command(bad.as_str(), Command::Interrupt, None).await.expect("taken");
+    host.command(bad.as_str(), Command::Interrupt(StopScope::Session), None).await.expect("taken");
     until(&mut subscription, turn_ended).await;
     let content = vec![ContentBlock::text("TOOL x ;; SAY y")];
     let send = Command::Send {
@@ -291,7 +287,7 @@ async fn records_that_the_store_refuses_are_set_aside_and_stop_nobody_else() {
     assert!(!kept.rows.is_empty(), "nothing was set aside");
 
     let mut other = host.subscribe(good.as_str(), None).await.expect("there");
-    host.command(good.as_str(), Command::Interrupt, None).await.expect("taken");
+    host.command(good.as_str(), Command::Interrupt(StopScope::Session), None).await.expect("taken");
     until(&mut other, turn_ended).await;
     host.shutdown(ShutdownMode::Kill).await;
     containment.assert_empty(DEADLINE);
@@ -372,6 +368,8 @@ async fn a_thread_that_an_unclaimed_keepers_agent_holds_is_not_taken_up_beside_i
     }
     std::fs::write(state.join("mainstay.db"), backup).expect("restored");
     let host = Host::start(config(home.path())).await.expect("starts");
+    // The keeper's fence is above the record's: a new epoch begins first.
+    host.recovered().await;
     let [unclaimed] = &host.found().unclaimed[..] else { panic!("{:?}", host.found()) };
     let manifest =
         std::fs::read(state.join("keepers").join(unclaimed).join("manifest.json")).expect("a manifest");

@@ -5,7 +5,7 @@ use crate::config;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::output;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,7 +43,7 @@ enum Command {
     /// Answer a request of the agent.
     Answer(AnswerArgs),
     /// Stop what a session does now. The agent stays.
-    Interrupt(SessionArg),
+    Interrupt(InterruptArgs),
     /// Start a session's agent.
     Start(SessionArg),
     /// End a session's agent, or the host.
@@ -58,6 +58,8 @@ enum Command {
     Backup(BackupArgs),
     /// Put a copy in the database's place. No host may run; what was there is kept beside it.
     Restore(RestoreArgs),
+    /// Deal with a session that cannot go on by itself, or with a keeper that no session claims.
+    Recover(RecoverArgs),
     /// Show every keeper and agent process; needs no host.
     Ps,
     /// Print a session's events, or the host's feed.
@@ -184,6 +186,33 @@ pub(crate) struct BackupArgs {
 pub(crate) struct RestoreArgs {
     /// A copy that `backup` made.
     pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InterruptArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// How far the stop reaches.
+    #[arg(long, value_enum, default_value_t = StopScope::Session)]
+    pub(crate) scope: StopScope,
+    /// The turn, request, task or sub-agent that is meant.
+    #[arg(long)]
+    pub(crate) target: Option<String>,
+}
+
+/// How far a stop reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StopScope {
+    /// All that runs; what waits is paused.
+    Session,
+    /// The turn; what waits goes on after it.
+    Turn,
+    /// One request of the agent.
+    Request,
+    /// One background task or sub-agent.
+    Task,
+    /// All background tasks and sub-agents.
+    Tasks,
 }
 
 #[derive(Debug, Args)]
@@ -317,6 +346,31 @@ pub(crate) struct StopArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    /// The session's id. Without it and without --keeper, keepers that no session claims are shown.
+    #[arg(conflicts_with = "keeper", requires = "for_session")]
+    pub(crate) session: Option<String>,
+    /// The keeper's token, as `ps` shows it.
+    #[arg(long, value_name = "TOKEN", requires = "for_keeper")]
+    pub(crate) keeper: Option<String>,
+    /// Give up a process whose end cannot be proven, with its conversation, or a failure that holds the session.
+    #[arg(long, group = "for_session", requires = "session")]
+    pub(crate) abandon: bool,
+    /// Go on in a new conversation in place of one that cannot be taken up.
+    #[arg(long, group = "for_session", requires = "session")]
+    pub(crate) start_fresh: bool,
+    /// Make the keeper's conversation a session's again. The agent is not interrupted.
+    #[arg(long, group = "for_keeper", requires = "keeper")]
+    pub(crate) adopt: bool,
+    /// End the keeper with its agent.
+    #[arg(long, group = "for_keeper", requires = "keeper")]
+    pub(crate) end: bool,
+    /// With --end: at once, without the gentle steps.
+    #[arg(long, requires = "end")]
+    pub(crate) kill: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
     /// The session's id.
     #[arg(required_unless_present = "host", conflicts_with = "host")]
@@ -423,6 +477,7 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Import(args) => {
                     commands::transfer::import(&settings, &environment, &args, json).await
                 }
+                Command::Recover(args) => commands::recover::recover(&settings, &args, json).await,
                 Command::Events(args) => commands::events::print(&settings, &args, json).await,
                 Command::Agents => commands::agents::print(&settings, json).await,
                 _ => commands::doctor::look(&settings, &environment, json).await,

@@ -62,6 +62,16 @@ impl WriteError {
                 | Self::TooLarge { .. }
         )
     }
+
+    /// The session because of which the write was refused, where that can be said.
+    #[must_use]
+    pub const fn session(&self) -> Option<SessionKey> {
+        match self {
+            Self::Fenced { session, .. } => Some(*session),
+            Self::Conflict(conflict) => conflict.session(),
+            _ => None,
+        }
+    }
 }
 
 /// What a write contradicts. Each variant carries what the caller needs next.
@@ -93,6 +103,19 @@ pub enum Conflict {
     /// A rule of the schema that no typed check foresaw.
     #[error("a constraint of the database: {detail}")]
     Constraint { detail: String },
+}
+
+impl Conflict {
+    /// The session whose own write it was, where that can be said: owners of what is taken are others.
+    #[must_use]
+    pub const fn session(&self) -> Option<SessionKey> {
+        match self {
+            Self::Head { session, .. } | Self::FenceBack { session, .. } | Self::ItemId { session, .. } => {
+                Some(*session)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl From<Conflict> for WriteError {

@@ -49,16 +49,7 @@ impl AcpAdapter {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            capabilities: Capabilities {
-                tools_outlive_turns: false,
-                shares_process: false,
-                steer: false,
-                resume: true,
-                confirms_answers: false,
-                proof: TakenProof::SolePrompt,
-                settles_by_history: false,
-                images: false,
-            },
+            capabilities: Capabilities { resume: true, ..Capabilities::bare(TakenProof::SolePrompt) },
             connection: Connection::default(),
             connection_changed: false,
             sessions: Sessions::default(),
@@ -179,6 +170,7 @@ impl AcpAdapter {
                 code: FailureCode::Protocol,
                 message: "the agent does not speak version 1 of ACP".to_owned(),
                 provider: result.get("protocolVersion").cloned(),
+                resets_at: None,
             }),
             Err(error) => Some(refusal_failure(error, FailureCode::AgentRefused)),
         };
@@ -359,6 +351,7 @@ impl TurnEnd {
             code: FailureCode::Protocol,
             message: format!("the agent ended the turn with an unknown stop reason: {word:?}"),
             provider: Some(result.clone()),
+            resets_at: None,
         });
         let usage = result.get("usage").or_else(|| result.pointer("/_meta/quota"));
         Self { outcome, stop_reason, failure, usage: usage.filter(|usage| !usage.is_null()).cloned() }
@@ -368,7 +361,7 @@ impl TurnEnd {
 /// The failure of an error answer, in the agent's own words; `otherwise` where its code says nothing more.
 fn refusal_failure(error: &RpcError, otherwise: FailureCode) -> Failure {
     let code = if error.code == rpc::SIGN_IN_NEEDED { FailureCode::SignIn } else { otherwise };
-    Failure { code, message: error.message.clone(), provider: Some(error.body.clone()) }
+    Failure { code, message: error.message.clone(), provider: Some(error.body.clone()), resets_at: None }
 }
 
 fn cancel(thread: &str) -> Value {
@@ -437,6 +430,8 @@ impl Adapter for AcpAdapter {
             Decision::Answer { key, answer, options } => {
                 self.answer_permission(at, key, answer, options, out)
             }
+            Decision::Control { control, .. } => Err(CannotTell::Unsupported(control.capability())),
+            Decision::CloseThread => Err(CannotTell::Unsupported("close_thread")),
         }
     }
 

@@ -93,6 +93,7 @@ impl AcpAdapter {
                 code: FailureCode::Protocol,
                 message: "the agent made a session without an id".to_owned(),
                 provider: Some(result),
+                resets_at: None,
             };
             out.say(&session, AgentEvent::ThreadRefused { failure });
             return;

@@ -63,16 +63,15 @@ impl AcpAdapter {
         let turn = state.turn().cloned();
         self.sessions.change(at).requests.insert(id.get().to_owned(), turn.clone());
         let text = |pointer: &str| details.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let title = text("/toolCall/title").unwrap_or_else(|| "The agent asks for permission".to_owned());
         out.say(
             &session,
             AgentEvent::RequestOpened(AskedByAgent {
-                key: RequestKey::from(id.get()),
                 turn,
                 item: text("/toolCall/toolCallId").map(ItemKey),
-                kind: RequestKind::Approval,
-                title: text("/toolCall/title").unwrap_or_else(|| "The agent asks for permission".to_owned()),
                 options: offered(&details),
                 details,
+                ..AskedByAgent::new(RequestKey::from(id.get()), RequestKind::Approval, title)
             }),
         );
     }
@@ -100,6 +99,8 @@ impl AcpAdapter {
                 }
             }
             Answer::Cancel { .. } => cancelled(key.as_str()),
+            // Never offered by this protocol's requests.
+            Answer::Answers { .. } | Answer::Submit { .. } => cancelled(key.as_str()),
         };
         out.send(&frame);
         Ok(())

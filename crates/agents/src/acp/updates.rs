@@ -325,6 +325,8 @@ fn tool_fields(update: &Value) -> ItemFields {
         raw_output: value("rawOutput"),
         submission: None,
         provider_type: text("name").or(unknown_kind).map(str::to_owned),
+        child: None,
+        gap: None,
     }
 }
 

@@ -125,6 +125,7 @@ fn nothing_can_be_told_before_the_handshake_and_after_the_end() {
         resume: None,
         options: SessionOptions::default(),
         doubtful: Vec::new(),
+        fork: None,
     };
     assert_eq!(harness.tell("s1", &open), Err(CannotTell::NotConnected));
     harness.connect();

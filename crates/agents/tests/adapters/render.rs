@@ -107,18 +107,48 @@ pub(crate) fn event(event: &AgentEvent) -> String {
             )
         }
         AgentEvent::RequestOpened(asked) => format!(
-            "RequestOpened {} in {} on {} {:?} {:?} [{}] {}",
+            "RequestOpened {} in {} on {}{} {:?} {:?} [{}]{}{} {}",
             asked.key,
             optional(asked.turn.as_ref()),
             optional(asked.item.as_ref()),
+            asked.child.as_ref().map(|child| format!(" of child {child}")).unwrap_or_default(),
             asked.kind,
             asked.title,
             ways(&asked.options),
+            if asked.questions.is_empty() {
+                String::new()
+            } else {
+                format!(" questions={}", json(&asked.questions))
+            },
+            asked.elicitation.as_ref().map(|form| format!(" form={}", json(form))).unwrap_or_default(),
             json(&asked.details)
         ),
         AgentEvent::RequestSettled { key, confirmed } => {
             format!("RequestSettled {key}{}", if *confirmed { " confirmed" } else { "" })
         }
+        AgentEvent::RequestUnconfirmed { key } => format!("RequestUnconfirmed {key}"),
+        AgentEvent::TaskStarted { key, kind, title, fields } => {
+            format!("TaskStarted {key} {kind:?} {} {}", cut(format!("{title:?}")), json(fields))
+        }
+        AgentEvent::TaskUpdated { key, fields } => format!("TaskUpdated {key} {}", json(fields)),
+        AgentEvent::TaskEnded { key, end, fields } => format!("TaskEnded {key} {end:?} {}", json(fields)),
+        AgentEvent::ChildStarted { thread, fields } => format!("ChildStarted {thread} {}", json(fields)),
+        AgentEvent::ChildUpdated { thread, fields } => format!("ChildUpdated {thread} {}", json(fields)),
+        AgentEvent::ChildEnded { thread, end, fields } => {
+            format!("ChildEnded {thread} {end:?} {}", json(fields))
+        }
+        AgentEvent::Goal { goal, by } => format!("Goal {by:?} {}", json(goal)),
+        AgentEvent::Name { name, by } => format!("Name {by:?} {name:?}"),
+        AgentEvent::Retrying { turn, attempt, of, failure, next_at } => {
+            format!(
+                "Retrying {} {attempt} of {of:?} at {next_at:?} {}",
+                optional(turn.as_ref()),
+                json(failure)
+            )
+        }
+        AgentEvent::ControlEnded { control, end } => format!("ControlEnded {control} {}", json(end)),
+        AgentEvent::ThreadSwitched { thread } => format!("ThreadSwitched {thread}"),
+        AgentEvent::ThreadClosed => "ThreadClosed".to_owned(),
         AgentEvent::Plan(entries) => format!("Plan {}", json(entries)),
         AgentEvent::Usage(usage) => format!("Usage {}", json(usage)),
         AgentEvent::Options(of) => format!("Options {}", options(of)),

@@ -110,13 +110,7 @@ impl Drop for Served {
 }
 
 fn host_config(folder: &tempfile::TempDir) -> HostConfig {
-    let absent = AgentConfig {
-        kind: AgentKind::Acp,
-        command: vec!["/nowhere/agent".to_owned()],
-        home: None,
-        env: BTreeMap::new(),
-        env_pass: Vec::new(),
-    };
+    let absent = AgentConfig::new(AgentKind::Acp, vec!["/nowhere/agent".to_owned()]);
     HostConfig {
         home: folder.path().join("state"),
         host_id: HostId::from("test"),

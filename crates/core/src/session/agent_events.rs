@@ -1,12 +1,14 @@
 //! What the agent says, decided.
 
 use super::commands::end_of_answer;
-use super::state::{OpenSubmission, Phase, RequestState, Session, SubmissionState};
+use super::process_facts::failure_of;
+use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session, SubmissionState};
 use super::{Effect, Moment, Out, UNMODELLED_BYTES};
 use crate::agent::{AgentEvent, AskedByAgent, Decision, NoticeLevel, SteerRefusal, TakenProof};
 use crate::content::{Failure, FailureCode, Origin, Outcome, StopReason};
 use crate::event::{Event, QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
-use crate::process::CloseOrder;
+use crate::process::{CloseOrder, ExitCause, ProcessExit};
+use crate::work::{Provenance, ThreadSource};
 use crate::{ProviderTurn, Refusal, RequestId, RequestKey, SubmissionId, ThreadId, TurnId};
 use serde_json::Value;
 
@@ -80,13 +82,43 @@ impl Session {
             AgentEvent::RequestSettled { key, confirmed } => {
                 self.request_settled(&key, confirmed, moment, out);
             }
-            AgentEvent::Plan(entries) => self.emit(out, moment.now, Event::PlanUpdated { entries }),
-            AgentEvent::Usage(usage) => self.emit(out, moment.now, Event::UsageUpdated { usage }),
-            AgentEvent::Options(options) => {
-                if options != self.options {
-                    self.emit(out, moment.now, Event::OptionsUpdated { options });
+            AgentEvent::RequestUnconfirmed { key } => self.mark_request(&key, true, moment, out),
+            AgentEvent::TaskStarted { key, kind, title, fields } => {
+                self.task_started(key, kind, title, fields, moment, out);
+            }
+            AgentEvent::TaskUpdated { key, fields } => self.task_updated(&key, fields, moment, out),
+            AgentEvent::TaskEnded { key, end, fields } => self.task_ended(&key, end, fields, moment, out),
+            AgentEvent::ChildStarted { thread, fields } => self.child_started(thread, fields, moment, out),
+            AgentEvent::ChildUpdated { thread, fields } => self.child_updated(thread, fields, moment, out),
+            AgentEvent::ChildEnded { thread, end, fields } => {
+                self.child_ended(&thread, end, fields, moment, out);
+                self.advance(moment, out);
+            }
+            AgentEvent::Goal { goal, by } => self.goal_reported(goal, by, moment, out),
+            AgentEvent::Name { name, by } => {
+                if name != self.name {
+                    let event = Event::SessionUpdated {
+                        name: Some(name),
+                        options: None,
+                        archived: None,
+                        queue_paused: None,
+                        by,
+                    };
+                    self.emit(out, moment.now, event);
                 }
             }
+            AgentEvent::Retrying { turn, attempt, of, failure, next_at } => {
+                let turn = turn.as_ref().and_then(|turn| self.turn_of(turn)).map(|turn| turn.id.clone());
+                self.emit(out, moment.now, Event::TurnRetrying { turn, attempt, of, failure, next_at });
+            }
+            AgentEvent::ControlEnded { control, end } => self.control_ended(control, end, moment, out),
+            AgentEvent::ThreadSwitched { thread } => self.thread_switched(thread, moment, out),
+            AgentEvent::ThreadClosed => self.thread_closed(moment, out),
+            AgentEvent::Plan(entries) => {
+                self.emit(out, moment.now, Event::PlanUpdated { entries, by: Provenance::Agent });
+            }
+            AgentEvent::Usage(usage) => self.emit(out, moment.now, Event::UsageUpdated { usage }),
+            AgentEvent::Options(options) => self.options_reported(&options, moment, out),
             AgentEvent::Commands(commands) => self.emit(out, moment.now, Event::CommandsUpdated { commands }),
             AgentEvent::Notice { level, message, provider } => {
                 self.emit(out, moment.now, Event::Notice { level, message, provider });
@@ -113,11 +145,15 @@ impl Session {
             })
             .map(|open| open.id.clone())
             .collect();
-        out.effects.push(Effect::Tell(Decision::OpenThread {
-            resume: self.thread().filter(|_| !self.replace_thread).cloned(),
-            options: self.options.clone(),
-            doubtful,
-        }));
+        let (resume, fork) = match (self.thread(), &self.launch.source) {
+            _ if self.replace_thread => (None, None),
+            (Some(head), _) => (Some(head.clone()), None),
+            (None, Some(ThreadSource::Adopt { thread })) => (Some(thread.clone()), None),
+            (None, Some(ThreadSource::Fork(point))) => (None, Some(Box::new(point.clone()))),
+            (None, None) => (None, None),
+        };
+        let options = self.options.clone();
+        out.effects.push(Effect::Tell(Decision::OpenThread { resume, options, doubtful, fork }));
     }
 
     fn thread_opened(&mut self, thread: ThreadId, resumed: bool, moment: &Moment<'_>, out: &mut Out) {
@@ -131,12 +167,18 @@ impl Session {
         let (Some(process), head) = (self.process.clone(), self.thread().cloned()) else {
             return;
         };
+        let asked_for = match (&head, &self.launch.source) {
+            (Some(head), _) => Some(head.clone()),
+            (None, Some(ThreadSource::Adopt { thread })) if !self.replace_thread => Some(thread.clone()),
+            (None, _) => None,
+        };
         let how = match (&head, resumed) {
-            (Some(head), true) if *head != thread => {
+            _ if resumed && asked_for.as_ref().is_some_and(|asked| *asked != thread) => {
                 let failure = Failure::new(
                     FailureCode::ThreadMissing,
                     format!(
-                        "the agent was asked to take up thread {head} and answered with {thread}; nothing was sent to it"
+                        "the agent was asked to take up thread {} and answered with {thread}; nothing was sent to it",
+                        asked_for.as_ref().map_or("", ThreadId::as_str)
                     ),
                 );
                 self.hold(failure, moment, out);
@@ -146,12 +188,37 @@ impl Session {
             (None, true) => ThreadOrigin::Adopted,
             (Some(_), false) if self.replace_thread => ThreadOrigin::Replaced,
             (Some(_), false) => ThreadOrigin::Superseded,
+            (None, false) if self.forks() => ThreadOrigin::Forked,
             (None, false) => ThreadOrigin::Created,
         };
         let linked = Event::ThreadLinked { thread: thread.clone(), how, previous: head };
         self.emit(out, moment.now, linked);
         self.emit(out, moment.now, Event::LeaseHeld { process, thread });
+        // Changed while it started: the newer wish wins.
+        self.tell_options(moment, out);
         self.advance(moment, out);
+    }
+
+    /// Whether the first thread is to be a branch of another session's.
+    fn forks(&self) -> bool {
+        matches!(self.launch.source, Some(ThreadSource::Fork(_)))
+    }
+
+    fn thread_switched(&mut self, thread: ThreadId, moment: &Moment<'_>, out: &mut Out) {
+        let previous = self.thread().cloned();
+        if self.phase != Phase::Held || previous.as_ref() == Some(&thread) {
+            return;
+        }
+        let linked = Event::ThreadLinked { thread, how: ThreadOrigin::Switched, previous };
+        self.emit(out, moment.now, linked);
+    }
+
+    /// The thread is let go: everything of it ends as with a process, but the process is not ours to end.
+    fn thread_closed(&mut self, moment: &Moment<'_>, out: &mut Out) {
+        let exit = ProcessExit::of(ExitCause::ThreadClosed);
+        let (stopping, failure) = (self.stopping, failure_of(&exit));
+        self.settle_exit(exit, moment, out);
+        self.go_on_after_exit(ExitCause::ThreadClosed, failure, stopping, moment, out);
     }
 
     /// The history that was to settle these is not going to be read.
@@ -189,6 +256,7 @@ impl Session {
                 resume: None,
                 options,
                 doubtful: Vec::new(),
+                fork: None,
             }));
             return;
         }
@@ -255,11 +323,11 @@ impl Session {
     pub(super) fn stop_meant(&self, open: &OpenSubmission) -> bool {
         let turn_stopped = || {
             let into = self.turns.iter().find(|turn| Some(&turn.id) == open.given_into.as_ref());
-            into.is_some_and(|turn| turn.interrupted)
+            into.is_some_and(|turn| turn.interrupted_at.is_some())
         };
         match open.state {
             SubmissionState::Accepted { .. } => false,
-            SubmissionState::Delivered { .. } => self.interrupt_pending || turn_stopped(),
+            SubmissionState::Delivered { .. } => self.interrupt_pending.is_some() || turn_stopped(),
             SubmissionState::Doubtful { stopped, .. } => stopped,
         }
     }
@@ -314,13 +382,17 @@ impl Session {
         let Some(open) = self.turn_of(provider_turn) else {
             return;
         };
-        let (turn, asked_to_stop) = (open.id.clone(), open.interrupted);
+        let (turn, asked_to_stop) = (open.id.clone(), open.interrupted_at.is_some());
         // The message that it answers, and one that was to go into it.
         let unproven: Vec<SubmissionId> = self
             .submissions
             .iter()
             .filter(|of| matches!(of.state, SubmissionState::Delivered { .. }))
-            .filter(|of| open.submission.as_ref() == Some(&of.id) || of.given_into.as_ref() == Some(&turn))
+            .filter(|of| {
+                let into_this = || of.given_into.as_ref() == Some(&turn);
+                open.submission.as_ref() == Some(&of.id)
+                    || (into_this() && !moment.capabilities.steers_carry_over)
+            })
             .map(|of| of.id.clone())
             .collect();
         let outcome = match outcome {
@@ -350,17 +422,17 @@ impl Session {
     ) {
         self.cut_items(Some(turn), moment, out);
         let end = if outcome == Outcome::Lost { RequestEnd::Lost } else { RequestEnd::Cancelled };
-        self.close_requests(Some(turn), end, moment, out);
+        self.close_requests(|open| open.turn.as_ref() == Some(turn), end, moment, out);
         let started_at =
             self.turns.iter().find(|open| open.id == *turn).map_or(moment.now, |open| open.started_at);
         let ended = Event::TurnEnded { turn: turn.clone(), outcome, stop_reason, failure, usage, started_at };
         self.emit(out, moment.now, ended);
     }
 
-    /// Closes open requests of a turn, or all: pending ones as `pending_end`, answered ones as answered, unconfirmed.
+    /// Closes these open requests: pending ones as `pending_end`, answered ones as answered, unconfirmed.
     pub(super) fn close_requests(
         &mut self,
-        of: Option<&TurnId>,
+        which: impl Fn(&OpenRequest) -> bool,
         pending_end: RequestEnd,
         moment: &Moment<'_>,
         out: &mut Out,
@@ -368,7 +440,7 @@ impl Session {
         let ends: Vec<(RequestId, u64, RequestEnd, Option<bool>)> = self
             .requests
             .iter()
-            .filter(|open| of.is_none() || open.turn.as_ref() == of)
+            .filter(|open| which(open))
             .map(|open| {
                 let (end, confirmed) = match &open.state {
                     RequestState::Pending => (pending_end, None),
@@ -389,7 +461,8 @@ impl Session {
             return;
         };
         if self.requests.iter().any(|open| open.key == asked.key) {
-            return;
+            // Asked again, on another connection.
+            return self.mark_request(&asked.key, false, moment, out);
         }
         let turn = asked.turn.as_ref().and_then(|turn| self.turn_of(turn)).map(|turn| turn.id.clone());
         let item = asked.item.as_ref().and_then(|key| self.item_by_key(key)).map(|item| item.id.clone());
@@ -404,12 +477,26 @@ impl Session {
             title: asked.title,
             options: asked.options,
             details: asked.details,
+            child: asked.child,
+            tool_kind: asked.tool_kind,
+            questions: asked.questions,
+            elicitation: asked.elicitation,
+            expires_at: asked.expires_at,
+            deadline: None,
         };
         self.emit(out, moment.now, opened);
         if let Some(turn) = turn
             && self.turns.iter().any(|open| open.id == turn && !open.waiting)
         {
             self.emit(out, moment.now, Event::TurnWaiting { turn });
+        }
+    }
+
+    fn mark_request(&mut self, key: &RequestKey, unconfirmed: bool, moment: &Moment<'_>, out: &mut Out) {
+        let Some(open) = self.requests.iter().find(|open| open.key == *key) else { return };
+        if open.unconfirmed != unconfirmed {
+            let (request, revision) = (open.id.clone(), open.revision);
+            self.emit(out, moment.now, Event::RequestUpdated { request, revision, unconfirmed });
         }
     }
 

@@ -1,14 +1,15 @@
 //! The fold: how each event changes the state. The same function for live work and for recovery.
 
 use super::state::{
-    ClosedRequest, Link, OpenItem, OpenRequest, OpenSubmission, OpenTurn, Phase, RequestState, Session,
-    SubmissionState,
+    ClosedRequest, EndedChild, EndedTask, Link, OpenChild, OpenControl, OpenItem, OpenRequest,
+    OpenSubmission, OpenTask, OpenTurn, Phase, RequestState, Retrying, Session, SubmissionState,
 };
-use super::{CHAIN_LINKS, REMEMBERED};
+use super::{CHAIN_LINKS, ENDED_WORK_SHOWN, REMEMBERED};
 use crate::content::{ContentBlock, Delivery, DeliveryTaken, ItemKind, Outcome};
 use crate::digest::TextDigest;
-use crate::event::{Event, LeaseEnd, QueueReason, RequestEnd};
-use crate::{Cursor, Fence, ItemId, RequestId, SubmissionId, TurnId};
+use crate::event::{Event, LeaseEnd, OptionsState, QueueReason, RequestEnd, StopReach, ThreadOrigin};
+use crate::work::{Control, ControlEnd, Provenance};
+use crate::{ControlId, Cursor, Fence, ItemId, RequestId, SessionOptions, SubmissionId, TurnId};
 use std::collections::VecDeque;
 
 fn remember<T>(memory: &mut VecDeque<T>, value: T) {
@@ -16,6 +17,14 @@ fn remember<T>(memory: &mut VecDeque<T>, value: T) {
         memory.pop_front();
     }
     memory.push_back(value);
+}
+
+/// Keeps what ended for people, the latest.
+fn show_ended<T>(shown: &mut VecDeque<T>, value: T) {
+    if shown.len() == ENDED_WORK_SHOWN {
+        shown.pop_front();
+    }
+    shown.push_back(value);
 }
 
 impl Session {
@@ -28,7 +37,7 @@ impl Session {
                 self.options.clone_from(options);
                 self.created_at = at;
             }
-            Event::SessionUpdated { name, options, archived, queue_paused } => {
+            Event::SessionUpdated { name, options, archived, queue_paused, .. } => {
                 if let Some(name) = name {
                     self.name.clone_from(name);
                 }
@@ -47,7 +56,8 @@ impl Session {
                     }
                 }
             }
-            Event::SessionImported { session, launch, .. } => {
+            Event::SessionImported { session, launch, from } => {
+                self.imported = Some(from.clone());
                 self.id = session.clone();
                 self.launch = launch.clone();
                 self.recovering = None;
@@ -65,6 +75,10 @@ impl Session {
                 // one may count its keys from the beginning.
                 self.finished_items.clear();
                 self.finished_turns.clear();
+                for ended in &mut self.ended_tasks {
+                    ended.key = None;
+                }
+                self.options_told = None;
             }
             Event::LeaseHeld { .. } => self.phase = Phase::Held,
             Event::LeaseReleased { reason } => {
@@ -72,7 +86,8 @@ impl Session {
                 self.process = None;
                 self.unverifiable = None;
                 self.stopping = None;
-                self.interrupt_pending = false;
+                self.interrupt_pending = None;
+                self.work_stopped = false;
                 if *reason == LeaseEnd::Abandoned {
                     self.first_turn_deaths = 0;
                 }
@@ -84,6 +99,7 @@ impl Session {
             Event::ProcessReady { info, .. } => {
                 self.agent = Some(info.clone());
                 self.phase = Phase::Opening;
+                self.options_told = Some(self.options.clone());
             }
             Event::ProcessAdopted { .. } => self.unverifiable = None,
             Event::ProcessUnverifiable { why, .. } => self.unverifiable = Some(why.clone()),
@@ -96,7 +112,8 @@ impl Session {
             Event::ThreadLinked { thread, how, .. } => {
                 self.replace_thread = false;
                 if self.thread() != Some(thread) {
-                    self.thread_used = false;
+                    // What was brought here has a life before this session: it is never taken for one that can be made anew.
+                    self.thread_used = *how == ThreadOrigin::Adopted;
                     self.chain.push(Link { thread: thread.clone(), how: *how });
                     if self.chain.len() > CHAIN_LINKS {
                         self.chain.remove(1);
@@ -121,6 +138,10 @@ impl Session {
                 self.apply_changed(submission, *revision, content.as_deref(), *position, *paused);
             }
             Event::SubmissionDelivered { submission, process, input, steers } => {
+                self.work_stopped = false;
+                if steers.is_none() {
+                    self.options_told = Some(self.options.clone());
+                }
                 let state = SubmissionState::Delivered { process: process.clone(), input: *input };
                 self.set_submission(submission, state);
                 if let Some(open) = self.submission_mut(submission) {
@@ -146,6 +167,8 @@ impl Session {
                 }
             }
             Event::TurnStarted { turn, provider_turn, origin, submission } => {
+                // One that a stop was meant for is no new work.
+                self.work_stopped &= self.interrupt_pending.is_some();
                 self.turn_count += 1;
                 self.turns.push(OpenTurn {
                     id: turn.clone(),
@@ -154,7 +177,8 @@ impl Session {
                     submission: submission.clone(),
                     started_at: at,
                     waiting: false,
-                    interrupted: std::mem::take(&mut self.interrupt_pending),
+                    interrupted_at: self.interrupt_pending.take(),
+                    retrying: None,
                 });
             }
             Event::TurnUpdated { turn, origin, submission } => {
@@ -174,7 +198,8 @@ impl Session {
                 }
             }
             Event::TurnEnded { turn, outcome, .. } => self.apply_turn_ended(turn, *outcome),
-            Event::ItemStarted { item, key, turn, kind, .. } => {
+            Event::ItemStarted { item, key, turn, kind, fields } => {
+                self.shows_work(turn.as_ref());
                 self.item_count += 1;
                 let ordinal = self.item_count;
                 self.items.push(OpenItem {
@@ -182,6 +207,7 @@ impl Session {
                     ordinal,
                     key: key.clone(),
                     turn: turn.clone(),
+                    child: fields.child.clone(),
                     kind: *kind,
                     text: TextDigest::default(),
                 });
@@ -193,7 +219,18 @@ impl Session {
             }
             Event::ItemUpdated { .. } => {}
             Event::ItemCompleted { item, .. } => self.apply_item_completed(item),
-            Event::RequestOpened { request, key, revision, turn, options, .. } => {
+            Event::RequestOpened {
+                request,
+                key,
+                revision,
+                turn,
+                options,
+                child,
+                questions,
+                elicitation,
+                deadline,
+                ..
+            } => {
                 self.request_count += 1;
                 self.requests.push(OpenRequest {
                     id: request.clone(),
@@ -201,9 +238,19 @@ impl Session {
                     revision: *revision,
                     opened: Cursor { epoch: self.epoch, seq },
                     turn: turn.clone(),
+                    child: child.clone(),
                     options: options.clone(),
+                    questions: questions.clone(),
+                    elicits: elicitation.is_some(),
+                    unconfirmed: false,
+                    deadline: deadline.clone(),
                     state: RequestState::Pending,
                 });
+            }
+            Event::RequestUpdated { request, unconfirmed, .. } => {
+                if let Some(open) = self.requests.iter_mut().find(|open| open.id == *request) {
+                    open.unconfirmed = *unconfirmed;
+                }
             }
             Event::RequestAnswered { request, revision, answer, by } => {
                 if let Some(open) = self.requests.iter_mut().find(|open| open.id == *request) {
@@ -214,15 +261,107 @@ impl Session {
             Event::RequestClosed { request, revision, state, .. } => {
                 self.apply_request_closed(request, *revision, *state);
             }
-            Event::InterruptRequested { turn } => match turn {
-                Some(turn) => {
-                    if let Some(open) = self.turn_mut(turn) {
-                        open.interrupted = true;
+            Event::InterruptRequested { turn, reach } => {
+                self.work_stopped |= matches!(reach, StopReach::Session | StopReach::Background);
+                match turn {
+                    Some(turn) => {
+                        if let Some(open) = self.turn_mut(turn) {
+                            open.interrupted_at.get_or_insert(at);
+                        }
+                    }
+                    None if *reach == StopReach::Background => {}
+                    None => self.interrupt_pending = Some(at),
+                }
+            }
+            Event::OptionsUpdated { options, state, by, .. } => self.apply_options(options, *state, *by),
+            Event::TurnRetrying { turn, attempt, failure, .. } => {
+                if let Some(open) = turn.as_ref().and_then(|turn| self.turn_mut(turn)) {
+                    open.retrying = Some(Retrying {
+                        attempt: *attempt,
+                        message: failure.message.clone(),
+                        resets_at: failure.resets_at,
+                    });
+                }
+            }
+            Event::TaskStarted { task, key, kind, turn, fields } => {
+                self.task_count += 1;
+                self.tasks.push(OpenTask {
+                    id: task.clone(),
+                    key: key.clone(),
+                    kind: *kind,
+                    turn: turn.clone(),
+                    fields: fields.clone(),
+                    started_at: at,
+                });
+            }
+            Event::TaskUpdated { task, fields } => {
+                if let Some(open) = self.tasks.iter_mut().find(|open| open.id == *task) {
+                    open.fields.merge(fields);
+                }
+            }
+            Event::TaskEnded { task, outcome, fields, .. } => {
+                if let Some(place) = self.tasks.iter().position(|open| open.id == *task) {
+                    let mut open = self.tasks.remove(place);
+                    open.fields.merge(fields);
+                    show_ended(
+                        &mut self.ended_tasks,
+                        EndedTask {
+                            id: open.id,
+                            key: Some(open.key),
+                            kind: open.kind,
+                            fields: open.fields,
+                            outcome: *outcome,
+                            started_at: open.started_at,
+                            ended_at: at,
+                        },
+                    );
+                }
+            }
+            Event::ChildStarted { child, turn, fields } => {
+                self.ended_children.retain(|ended| ended.thread != *child);
+                self.children.push(OpenChild {
+                    thread: child.clone(),
+                    turn: turn.clone(),
+                    fields: fields.clone(),
+                    started_at: at,
+                });
+            }
+            Event::ChildUpdated { child, fields } => {
+                if let Some(open) = self.children.iter_mut().find(|open| open.thread == *child) {
+                    open.fields.merge(fields);
+                }
+            }
+            Event::ChildEnded { child, outcome, fields, .. } => {
+                if let Some(place) = self.children.iter().position(|open| open.thread == *child) {
+                    let mut open = self.children.remove(place);
+                    open.fields.merge(fields);
+                    show_ended(
+                        &mut self.ended_children,
+                        EndedChild {
+                            thread: open.thread,
+                            fields: open.fields,
+                            outcome: *outcome,
+                            started_at: open.started_at,
+                            ended_at: at,
+                        },
+                    );
+                }
+            }
+            Event::GoalUpdated { goal, .. } => self.goal.clone_from(goal),
+            Event::ControlAsked { control, what, .. } => {
+                self.control_count += 1;
+                let (id, what) = (control.clone(), what.clone());
+                self.controls.push(OpenControl { id, what, asked_at: at, told: false });
+            }
+            Event::ControlTold { control } => {
+                if let Some(open) = self.controls.iter_mut().find(|open| open.id == *control) {
+                    open.told = true;
+                    if let Control::SetOptions { options, .. } = &open.what {
+                        self.options_told = Some((**options).clone());
                     }
                 }
-                None => self.interrupt_pending = true,
-            },
-            Event::OptionsUpdated { options } => self.options.clone_from(options),
+            }
+            Event::ControlEnded { control, end } => self.apply_control_ended(control, end),
             Event::SessionRecovering { failure, start_fresh } => {
                 self.recovering.clone_from(failure);
                 self.replace_thread |= *start_fresh;
@@ -237,6 +376,7 @@ impl Session {
                 }
             }
             Event::StraysFound { .. }
+            | Event::StopEscalated { .. }
             | Event::PlanUpdated { .. }
             | Event::UsageUpdated { .. }
             | Event::CommandsUpdated { .. }
@@ -245,8 +385,46 @@ impl Session {
         }
     }
 
+    fn apply_options(&mut self, options: &SessionOptions, state: OptionsState, by: Provenance) {
+        let told = self.options_told.take();
+        self.options_told = match (state, by) {
+            // A wish, which the agent is still to be told.
+            (OptionsState::Accepted, Provenance::User) => told,
+            // The agent's own report beside a wish: what changed is so with the agent.
+            (OptionsState::Accepted, _) => {
+                told.map(|told| told.overlaid(&options.differing_from(&self.options)))
+            }
+            (OptionsState::Confirmed | OptionsState::Reverted, _) => told.map(|_| options.clone()),
+        };
+        match state {
+            OptionsState::Accepted => {
+                self.options_before.get_or_insert_with(|| self.options.clone());
+            }
+            OptionsState::Confirmed | OptionsState::Reverted => self.options_before = None,
+        }
+        self.options.clone_from(options);
+    }
+
+    fn apply_control_ended(&mut self, control: &ControlId, end: &ControlEnd) {
+        let Some(place) = self.controls.iter().position(|open| open.id == *control) else { return };
+        let ended = self.controls.remove(place);
+        if let (Control::SetOptions { options, .. }, ControlEnd::Done) = (ended.what, end)
+            && self.options_before.is_some()
+        {
+            // In force now, until a later change is confirmed too.
+            self.options_before = Some(*options);
+        }
+    }
+
+    /// New work of a turn: what was tried again has succeeded.
+    fn shows_work(&mut self, turn: Option<&TurnId>) {
+        if let Some(open) = turn.and_then(|turn| self.turn_mut(turn)) {
+            open.retrying = None;
+        }
+    }
+
     fn apply_turn_ended(&mut self, turn: &TurnId, outcome: Outcome) {
-        self.interrupt_pending = false;
+        self.interrupt_pending = None;
         if outcome != Outcome::Lost {
             self.turns_of_process += 1;
             self.first_turn_deaths = 0;
@@ -311,12 +489,12 @@ impl Session {
     fn set_submission(&mut self, id: &SubmissionId, state: SubmissionState) {
         if matches!(state, SubmissionState::Delivered { .. }) {
             // A stop was meant for what was with the agent when it was asked for, never for what comes after it.
-            self.interrupt_pending = false;
+            self.interrupt_pending = None;
         }
         if let Some(open) = self.submission_mut(id) {
             open.state = state;
         }
-        self.interrupt_pending &= self.input_untaken();
+        self.interrupt_pending = self.interrupt_pending.filter(|_| self.input_untaken());
     }
 
     /// A taken one keeps a pending stop alive: its turn is still to be shown.
@@ -324,7 +502,7 @@ impl Session {
         self.submissions.retain(|open| open.id != *id);
         // A pause of nothing would hold back what is queued later, which nobody stopped.
         self.queue_paused &= self.submissions.iter().any(|open| open.paused);
-        self.interrupt_pending &= taken || self.input_untaken();
+        self.interrupt_pending = self.interrupt_pending.filter(|_| taken || self.input_untaken());
     }
 
     fn submission_mut(&mut self, id: &SubmissionId) -> Option<&mut OpenSubmission> {

@@ -6,6 +6,8 @@ use crate::agent::Decision;
 use crate::content::{Answer, OptionKind};
 use crate::event::{Event, RequestEnd};
 use crate::process::{CloseOrder, ExitCause, ProcessExit};
+use crate::question;
+use crate::work::Provenance;
 use crate::{Refusal, RefusalCode, RequestId};
 
 impl Session {
@@ -22,7 +24,7 @@ impl Session {
             Command::Send { submission, content, delivery, resends } => {
                 self.send(submission, content, delivery, resends, moment, out)
             }
-            Command::Interrupt => Ok(self.interrupt(moment, out)),
+            Command::Interrupt(scope) => Ok(self.stop(scope, moment, out)),
             Command::Answer { request, revision, answer, by } => {
                 self.answer(&request, revision, answer, by, moment, out)
             }
@@ -51,14 +53,19 @@ impl Session {
                 Ok(Reply::Done)
             }
             Command::Update { name, options, archived } => {
-                self.emit(
-                    out,
-                    moment.now,
-                    Event::SessionUpdated { name, options, archived, queue_paused: None },
-                );
+                if name.is_some() || archived.is_some() {
+                    let by = if name.is_some() { Provenance::User } else { Provenance::Unknown };
+                    let updated =
+                        Event::SessionUpdated { name, options: None, archived, queue_paused: None, by };
+                    self.emit(out, moment.now, updated);
+                }
+                if let Some(options) = options {
+                    self.set_options(options, moment, out);
+                }
                 self.advance(moment, out);
                 Ok(Reply::Done)
             }
+            Command::Control(what) => self.control(what, moment, out),
             Command::Delete => {
                 if self.unverifiable.is_some() {
                     // Nobody will come back to a deleted session to decide about its process.
@@ -112,6 +119,13 @@ impl Session {
         };
         if self.stopping.is_none_or(|standing| rank(order) > rank(standing)) {
             self.emit(out, moment.now, Event::ProcessStopping { process, order });
+            // A user's stop pauses what waits now, and nothing that comes after it.
+            if matches!(order, CloseOrder::User | CloseOrder::Kill) {
+                self.cancel_waiting_controls(moment, out);
+                if self.submissions.iter().any(OpenSubmission::waits) {
+                    self.emit(out, moment.now, queue_paused(true));
+                }
+            }
         }
         out.effects.push(Effect::Close { order });
     }
@@ -139,58 +153,7 @@ impl Session {
         out.effects.push(Effect::Acquire { process, fence });
     }
 
-    /// Stops what runs: never refused, also with no turn id known yet.
-    pub(super) fn interrupt(&mut self, moment: &Moment<'_>, out: &mut Out) -> Reply {
-        let mut withdrawn = Vec::new();
-        let mut pending = false;
-        let turn = self.turns.last().map(|turn| (turn.id.clone(), turn.provider.clone(), turn.interrupted));
-        let stopped = match turn {
-            Some((turn, provider, already)) => {
-                if !already {
-                    self.emit(out, moment.now, Event::InterruptRequested { turn: Some(turn.clone()) });
-                }
-                self.cancel_pending_requests(moment, out);
-                out.effects.push(Effect::Tell(Decision::Interrupt { turn: Some(provider) }));
-                Some(turn)
-            }
-            None if self.input_untaken() => {
-                pending = true;
-                if !self.interrupt_pending {
-                    self.emit(out, moment.now, Event::InterruptRequested { turn: None });
-                }
-                out.effects.push(Effect::Tell(Decision::Interrupt { turn: None }));
-                None
-            }
-            None => {
-                let head = self.submissions.iter().find(|open| open.waits()).map(|open| open.id.clone());
-                if let Some(submission) = head {
-                    self.emit(out, moment.now, Event::SubmissionCancelled { submission: submission.clone() });
-                    withdrawn.push(submission);
-                }
-                None
-            }
-        };
-        let waiting = self.submissions.iter().any(OpenSubmission::waits);
-        if waiting {
-            self.emit(out, moment.now, queue_paused(true));
-        }
-        Reply::Interrupted { turn: stopped, withdrawn, pending, queue_paused: waiting || self.queue_paused }
-    }
-
-    fn cancel_pending_requests(&mut self, moment: &Moment<'_>, out: &mut Out) {
-        let pending: Vec<(RequestId, u64)> = self
-            .requests
-            .iter()
-            .filter(|open| open.state == RequestState::Pending)
-            .map(|open| (open.id.clone(), open.revision + 1))
-            .collect();
-        for (request, revision) in pending {
-            let state = RequestEnd::Cancelled;
-            self.emit(out, moment.now, Event::RequestClosed { request, revision, state, confirmed: None });
-        }
-    }
-
-    fn answer(
+    pub(super) fn answer(
         &mut self,
         request: &RequestId,
         revision: Option<u64>,
@@ -208,7 +171,7 @@ impl Session {
                 format!("request {request} was answered by {by}; the first answer wins"),
             );
             refusal.revision = Some(open.revision);
-            refusal.winner = Some((answer.clone(), by.clone()));
+            refusal.winner = Some(Box::new((answer.clone(), by.clone())));
             return Err(refusal);
         }
         if let Some(seen) = revision
@@ -224,7 +187,7 @@ impl Session {
             refusal.revision = Some(open.revision);
             return Err(refusal);
         }
-        check_option(open, &answer)?;
+        check_answer(open, &answer)?;
         if self.unverifiable.is_some() {
             return Err(Refusal::new(
                 RefusalCode::ProcessUnverifiable,
@@ -268,13 +231,19 @@ impl Session {
             ),
         };
         refusal.revision = Some(closed.revision);
-        refusal.winner.clone_from(&closed.winner);
+        refusal.winner = closed.winner.clone().map(Box::new);
         refusal
     }
 }
 
-const fn queue_paused(paused: bool) -> Event {
-    Event::SessionUpdated { name: None, options: None, archived: None, queue_paused: Some(paused) }
+pub(super) const fn queue_paused(paused: bool) -> Event {
+    Event::SessionUpdated {
+        name: None,
+        options: None,
+        archived: None,
+        queue_paused: Some(paused),
+        by: Provenance::Unknown,
+    }
 }
 
 const fn request_end_name(end: RequestEnd) -> &'static str {
@@ -292,6 +261,7 @@ pub(super) fn end_of_answer(answer: &Answer, options: &[crate::content::Permissi
     match answer {
         Answer::Cancel { .. } => RequestEnd::Cancelled,
         Answer::Decline { .. } => RequestEnd::Declined,
+        Answer::Answers { .. } | Answer::Submit { .. } => RequestEnd::Answered,
         Answer::Select { option_id } => {
             let kind = options.iter().find(|option| option.option_id == *option_id).map(|option| option.kind);
             match kind {
@@ -302,9 +272,21 @@ pub(super) fn end_of_answer(answer: &Answer, options: &[crate::content::Permissi
     }
 }
 
-fn check_option(open: &OpenRequest, answer: &Answer) -> Result<(), Refusal> {
-    let Answer::Select { option_id } = answer else {
-        return Ok(());
+/// An answer must be of the kind that the request takes. No is taken by every request.
+fn check_answer(open: &OpenRequest, answer: &Answer) -> Result<(), Refusal> {
+    let unfit = |detail: String| Err(Refusal::new(RefusalCode::OptionUnknown, detail));
+    let option_id = match answer {
+        Answer::Decline { .. } | Answer::Cancel { .. } => return Ok(()),
+        Answer::Submit { .. } if open.elicits => return Ok(()),
+        Answer::Submit { .. } => return unfit(format!("request {} asks for no form", open.id)),
+        Answer::Answers { .. } if open.questions.is_empty() => {
+            return unfit(format!("request {} asks no questions; choose one of its options", open.id));
+        }
+        Answer::Answers { answers } => {
+            return question::check(&open.questions, answers)
+                .or_else(|mismatch| unfit(format!("request {}: {mismatch}", open.id)));
+        }
+        Answer::Select { option_id } => option_id,
     };
     if open.options.iter().any(|option| option.option_id == *option_id) {
         return Ok(());

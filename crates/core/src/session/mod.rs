@@ -3,30 +3,38 @@
 
 mod agent_events;
 mod apply;
+mod background;
 mod commands;
+mod controls;
 mod imported;
 mod items;
 mod process_facts;
 mod queue;
 mod state;
 mod status;
+mod stops;
+mod takeover;
+mod timers;
 
 #[cfg(test)]
 mod tests;
 
 pub use state::{
-    ClosedRequest, Link, OpenItem, OpenRequest, OpenSubmission, OpenTurn, Phase, RequestState, Session,
-    SubmissionState,
+    ClosedRequest, EndedChild, EndedTask, Link, OpenChild, OpenControl, OpenItem, OpenRequest,
+    OpenSubmission, OpenTask, OpenTurn, Phase, RequestState, Retrying, Session, SubmissionState,
 };
 pub use status::{Status, StatusReport};
+pub use stops::{StopKind, StopScope, StopState, StopTarget};
+pub use takeover::Takeover;
 
 use crate::agent::{AgentEvent, Capabilities, Decision};
 use crate::content::{Answer, ContentBlock, Delivery, DeliveryTaken, Failure};
 use crate::event::{EpochReason, Event, Stamped};
 use crate::process::{CloseOrder, ProcessFact};
+use crate::work::Control;
 use crate::{
-    Fence, LaunchSnapshot, ProcessToken, Refusal, RequestId, SessionId, SessionOptions, SubmissionId,
-    ThreadId, TurnId,
+    ControlId, Fence, LaunchSnapshot, ProcessToken, Refusal, RequestId, SessionId, SessionOptions,
+    SubmissionId, ThreadId, TurnId,
 };
 use serde::Serialize;
 
@@ -44,12 +52,24 @@ pub const REMEMBERED: usize = 256;
 /// Items open at once. One more cuts the oldest, visibly: an agent that never ends its items must not make every
 /// snapshot larger.
 pub const MAX_OPEN_ITEMS: usize = 256;
+/// Background tasks alive at once; one more ends the oldest as lost, visibly: as with items.
+pub const MAX_OPEN_TASKS: usize = 256;
+/// Sub-agents' threads at work at once; one more ends the oldest as lost, visibly.
+pub const MAX_OPEN_CHILDREN: usize = 256;
+/// Ended tasks and children that a session still lists, each. Older ones stand in the journal.
+pub const ENDED_WORK_SHOWN: usize = 64;
+/// Controls that may be on their way at once. One more is refused (`queue_full`): an agent that answers none of so many
+/// does not get further ones.
+pub const MAX_OPEN_CONTROLS: usize = 64;
 /// Links of the thread chain kept; the oldest are cut, the first stays.
 pub const CHAIN_LINKS: usize = 64;
 /// A process that died in its first turn this often in a row is not started again without a user.
 pub const CRASH_LOOP_DEATHS: u32 = 3;
+/// How long an agent has to react to a stop, in milliseconds, before its process is ended: agents answer an interrupt
+/// within a second (measured), and one that is busy with a slow tool gets more.
+pub const INTERRUPT_PATIENCE_MS: i64 = 30_000;
 /// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
-pub const SNAPSHOT_VERSION: u32 = 2;
+pub const SNAPSHOT_VERSION: u32 = 3;
 
 /// What the world is when an input is handled: time and what the pure core may not make itself.
 #[derive(Debug, Clone)]
@@ -87,8 +107,18 @@ pub enum Input {
     },
     /// The host is there (again): go on with what is owed.
     Wake,
+    /// Time has passed: what [`Session::next_deadline`] named may be due.
+    Tick,
     /// The journal was rewound: begin a new epoch.
     NewEpoch(EpochReason),
+    /// A keeper knows a later owner than this record does: the record is older than what was. The fence rises above it
+    /// and a new epoch begins; where the record is as new, nothing happens.
+    FenceAhead {
+        /// The fence that the keeper knows.
+        known: Fence,
+    },
+    /// A user binds the session to a living process that its journal does not know.
+    TakeOver(Takeover),
     /// What the agent says cannot be recorded for this session: it cannot go on by itself.
     Hold(Failure),
 }
@@ -108,7 +138,7 @@ pub enum Command {
         resends: Option<SubmissionId>,
     },
     /// Stop what runs.
-    Interrupt,
+    Interrupt(StopScope),
     /// Answer a request, by compare-and-set.
     Answer {
         /// Which.
@@ -159,6 +189,8 @@ pub enum Command {
         /// The mark.
         archived: Option<bool>,
     },
+    /// Ask something of the agent beside messages and answers.
+    Control(Control),
     /// Delete the session.
     Delete,
     /// Give up a process whose end cannot be proven, and its conversation with it (it may still write there), or a
@@ -232,6 +264,11 @@ pub enum Reply {
         /// Its revision now.
         revision: u64,
     },
+    /// Asked of the agent, or waiting for it.
+    Asked {
+        /// Under which id.
+        control: ControlId,
+    },
     /// What a stop stopped.
     Interrupted {
         /// The turn that is being interrupted.
@@ -242,6 +279,8 @@ pub enum Reply {
         pending: bool,
         /// True where messages wait in a queue that is paused now.
         queue_paused: bool,
+        /// What was found, and what was done with it.
+        targets: Vec<StopTarget>,
     },
 }
 
@@ -289,6 +328,10 @@ impl Session {
                 self.advance(moment, out);
                 Ok(Reply::Done)
             }
+            Input::Tick => {
+                self.tick(moment, out);
+                Ok(Reply::Done)
+            }
             Input::Hold(failure) => {
                 self.hold(failure, moment, out);
                 Ok(Reply::Done)
@@ -297,6 +340,11 @@ impl Session {
                 self.begin_epoch(reason, 0, moment.now, out);
                 Ok(Reply::Done)
             }
+            Input::FenceAhead { known } => {
+                self.raise_fence(known, known.next(), moment, out);
+                Ok(Reply::Done)
+            }
+            Input::TakeOver(takeover) => self.take_over(takeover, moment, out),
         }
     }
 
@@ -320,11 +368,20 @@ impl Session {
 
     /// Stamps an event, folds it, and puts it out; a delta that continues the run before it joins that run.
     pub(crate) fn emit(&mut self, out: &mut Out, now: i64, event: Event) {
-        let seq = self.head + 1;
         let fence = match event {
             Event::LeaseReserved { .. } => self.fence.next(),
             _ => self.fence,
         };
+        self.emit_under(fence, out, now, event);
+    }
+
+    /// As [`Self::emit`], under a fence that may be a higher one than before.
+    fn emit_under(&mut self, fence: Fence, out: &mut Out, now: i64, event: Event) {
+        if matches!(event, Event::EpochStarted { .. }) {
+            self.epoch += 1;
+            self.head = 0;
+        }
+        let seq = self.head + 1;
         self.apply_event(seq, now, fence, &event);
         if let Event::ItemDelta { item, text, .. } = &event
             && let Some(last) = out.events.last_mut()
@@ -349,8 +406,7 @@ impl Session {
 
     /// Begins a new epoch, `at_least` this one: the journal was rewound, or somebody may know another continuation of it.
     pub fn begin_epoch(&mut self, reason: EpochReason, at_least: u64, now: i64, out: &mut Out) {
-        self.epoch = (self.epoch + 1).max(at_least);
-        self.head = 0;
+        self.epoch = self.epoch.max(at_least.saturating_sub(1));
         self.emit(out, now, Event::EpochStarted { reason });
     }
 

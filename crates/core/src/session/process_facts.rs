@@ -6,6 +6,7 @@ use crate::agent::NoticeLevel;
 use crate::content::{Failure, FailureCode, Outcome};
 use crate::event::{Event, LeaseEnd, QueueReason, RequestEnd, SettlesBy};
 use crate::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
+use crate::work::Provenance;
 use crate::{ProcessToken, Refusal, SubmissionId, TurnId};
 
 impl Session {
@@ -41,16 +42,6 @@ impl Session {
                 self.settle_exit(exit, moment, out);
                 self.go_on_after_exit(cause, failure, stopping, moment, out);
             }
-            ProcessFact::Left { process } => {
-                self.expect_process(&process, "Left")?;
-                let Some(order) = self.stopping else {
-                    return Err(Refusal::illegal("bound, with no order to leave", "Left"));
-                };
-                let exit = ProcessExit::of(ExitCause::Ordered { order });
-                self.settle_open(&exit, moment, out);
-                self.emit(out, moment.now, Event::LeaseReleased { reason: LeaseEnd::Left });
-                self.go_on_after_exit(exit.cause, failure_of(&exit), Some(order), moment, out);
-            }
             ProcessFact::Connection { process, connection } => {
                 self.expect_process(&process, "Connection")?;
                 if connection.is_none() && self.phase != Phase::Free {
@@ -66,7 +57,13 @@ impl Session {
                     _ => None,
                 });
                 let stopped = submission.clone().filter(|id| self.stopped_start(id));
+                let by_user = matches!(self.stopping, Some(CloseOrder::User | CloseOrder::Kill));
+                let held_back = submission.clone().filter(|_| by_user && stopped.is_none());
                 self.emit(out, moment.now, Event::InputRefused { process, input: n, submission, why });
+                if let Some(submission) = held_back {
+                    let reason = QueueReason::Paused;
+                    self.emit(out, moment.now, Event::SubmissionQueued { submission, reason });
+                }
                 if let Some(submission) = stopped {
                     // It never reached the agent, and a stop was meant for it.
                     self.emit(out, moment.now, Event::SubmissionCancelled { submission });
@@ -91,33 +88,33 @@ impl Session {
         let Some(process) = self.process.clone() else {
             return;
         };
-        self.settle_open(&exit, moment, out);
-        let strays = exit.strays.clone();
-        let reason = match exit.cause {
-            ExitCause::ReservationUnused => LeaseEnd::Unused,
-            ExitCause::Abandoned => LeaseEnd::Abandoned,
-            _ => LeaseEnd::ProcessGone,
-        };
-        self.emit(out, moment.now, Event::ProcessExited { process: process.clone(), exit });
-        if !strays.is_empty() {
-            self.emit(out, moment.now, Event::StraysFound { process, strays });
-        }
-        self.emit(out, moment.now, Event::LeaseReleased { reason });
-    }
-
-    /// What a process left open, when it ended or when the session left it.
-    fn settle_open(&mut self, exit: &ProcessExit, moment: &Moment<'_>, out: &mut Out) {
         self.cut_items(None, moment, out);
-        self.close_requests(None, RequestEnd::Lost, moment, out);
-        self.settle_submissions(exit, moment, out);
+        self.close_requests(|_| true, RequestEnd::Lost, moment, out);
+        self.end_background(moment, out);
+        self.lose_controls(moment, out);
+        self.settle_submissions(&exit, moment, out);
         let ordered = exit.cause.ordered() || self.stopping.is_some();
-        let failure = failure_of(exit);
+        let failure = failure_of(&exit);
         let turns: Vec<(TurnId, bool)> =
-            self.turns.iter().map(|turn| (turn.id.clone(), turn.interrupted)).collect();
+            self.turns.iter().map(|turn| (turn.id.clone(), turn.interrupted_at.is_some())).collect();
         for (turn, asked_to_stop) in turns {
             let outcome = if ordered || asked_to_stop { Outcome::Interrupted } else { Outcome::Lost };
             self.end_turn(&turn, outcome, None, Some(failure.clone()), None, moment, out);
         }
+        let strays = exit.strays.clone();
+        let reason = match exit.cause {
+            ExitCause::ReservationUnused => LeaseEnd::Unused,
+            ExitCause::Abandoned => LeaseEnd::Abandoned,
+            ExitCause::ThreadClosed => LeaseEnd::ThreadClosed,
+            _ => LeaseEnd::ProcessGone,
+        };
+        if exit.cause != ExitCause::ThreadClosed {
+            self.emit(out, moment.now, Event::ProcessExited { process: process.clone(), exit });
+        }
+        if !strays.is_empty() {
+            self.emit(out, moment.now, Event::StraysFound { process, strays });
+        }
+        self.emit(out, moment.now, Event::LeaseReleased { reason });
     }
 
     fn settle_submissions(&mut self, exit: &ProcessExit, moment: &Moment<'_>, out: &mut Out) {
@@ -131,12 +128,15 @@ impl Session {
                 _ => None,
             })
             .collect();
+        // A user who ended the process meant what it had.
+        let by_user = matches!(self.stopping, Some(CloseOrder::User | CloseOrder::Kill));
         for (submission, input, stopped) in delivered {
             let steered = self.submission(&submission).is_some_and(|open| open.given_into.is_some());
             let event = if exit.proves_undelivered(input) && self.stopped_start(&submission) {
                 Event::SubmissionCancelled { submission }
             } else if exit.proves_undelivered(input) {
-                let reason = if stopped && steered { QueueReason::Paused } else { QueueReason::Starting };
+                let paused = (stopped && steered) || by_user;
+                let reason = if paused { QueueReason::Paused } else { QueueReason::Starting };
                 Event::SubmissionQueued { submission, reason }
             } else {
                 let settles_by =
@@ -153,7 +153,7 @@ impl Session {
     }
 
     /// `stopping`: the order that stood when the process ended. It counts however the process ended.
-    fn go_on_after_exit(
+    pub(super) fn go_on_after_exit(
         &mut self,
         exit_cause: ExitCause,
         failure: Failure,
@@ -166,14 +166,20 @@ impl Session {
             _ => exit_cause,
         };
         match cause {
-            // A user's stop pauses what was queued.
+            // It paused what waited when it was given.
+            ExitCause::Ordered { order: CloseOrder::User | CloseOrder::Kill } if stopping.is_some() => {
+                self.advance(moment, out);
+            }
+            // A user's stop that came past this session pauses what waits.
             ExitCause::Ordered { order: CloseOrder::User | CloseOrder::Kill } => {
+                self.cancel_waiting_controls(moment, out);
                 if self.submissions.iter().any(super::OpenSubmission::waits) {
                     let paused = Event::SessionUpdated {
                         name: None,
                         options: None,
                         archived: None,
                         queue_paused: Some(true),
+                        by: Provenance::Unknown,
                     };
                     self.emit(out, moment.now, paused);
                 }
@@ -207,7 +213,7 @@ impl Session {
 }
 
 /// The failure that a turn gets which ended because its process did.
-fn failure_of(exit: &ProcessExit) -> Failure {
+pub(super) fn failure_of(exit: &ProcessExit) -> Failure {
     let how = match (exit.exit_code, exit.signal) {
         (_, Some(signal)) => format!(" (signal {signal})"),
         (Some(code), None) => format!(" (exit code {code})"),
@@ -237,6 +243,7 @@ fn failure_of(exit: &ProcessExit) -> Failure {
         ExitCause::ReservationUnused => (FailureCode::Gone, "the agent never ran".to_owned()),
         ExitCause::Rebooted => (FailureCode::Gone, "the machine was started anew".to_owned()),
         ExitCause::Abandoned => (FailureCode::Gone, "a user gave the process up".to_owned()),
+        ExitCause::ThreadClosed => (FailureCode::Gone, "the agent let the conversation go".to_owned()),
     };
     let tail = exit.stderr_tail.trim();
     let message = if tail.is_empty() { message } else { format!("{message}; its last words: {tail}") };

@@ -34,7 +34,7 @@ impl Session {
         let taken_as = self.taken_as(delivery, moment)?;
         self.clear_recovering(moment, out);
         if taken_as == DeliveryTaken::Interrupt {
-            self.interrupt(moment, out);
+            self.interrupt_for_message(moment, out);
         }
         let accepted = Event::SubmissionAccepted {
             submission: submission.clone(),
@@ -50,13 +50,14 @@ impl Session {
 
     /// The row of the delivery table (contract section 3) that holds now.
     fn taken_as(&self, delivery: Delivery, moment: &Moment<'_>) -> Result<DeliveryTaken, Refusal> {
-        let runs = !self.turns.is_empty() || self.input_untaken();
+        let works = !self.turns.is_empty() || self.input_untaken();
+        let runs = works || self.control_occupies();
         Ok(match (delivery, runs) {
             (Delivery::Steer, false) => {
                 return Err(Refusal::new(RefusalCode::NoTurn, "no turn runs that could be steered"));
             }
             (Delivery::Auto | Delivery::Steer, true) if self.will_steer(moment) => DeliveryTaken::Steer,
-            (Delivery::Interrupt, true) => DeliveryTaken::Interrupt,
+            (Delivery::Interrupt, true) if works => DeliveryTaken::Interrupt,
             (_, true) => DeliveryTaken::Queue,
             (Delivery::Queue, false) if self.submissions.iter().any(|open| open.paused) => {
                 DeliveryTaken::Queue
@@ -71,8 +72,8 @@ impl Session {
     fn will_steer(&self, moment: &Moment<'_>) -> bool {
         self.may_steer(moment)
             && match self.turns.last() {
-                Some(turn) => !turn.interrupted,
-                None => self.input_untaken() && !self.interrupt_pending,
+                Some(turn) => turn.interrupted_at.is_none(),
+                None => self.input_untaken() && self.interrupt_pending.is_none(),
             }
     }
 
@@ -89,7 +90,7 @@ impl Session {
         if !self.may_steer(moment) || self.input_untaken() {
             return None;
         }
-        let turn = self.turns.last().filter(|turn| !turn.interrupted)?;
+        let turn = self.turns.last().filter(|turn| turn.interrupted_at.is_none())?;
         let next = self.submissions.iter().find(|open| open.waits() && open.steers)?;
         Some((next, turn))
     }
@@ -100,6 +101,7 @@ impl Session {
         if self.deleted || self.archived {
             return;
         }
+        self.tell_controls(moment, out);
         if let Some((next, turn)) = self.next_to_steer(moment) {
             let (submission, content) = (next.id.clone(), next.content.clone());
             let (steers, turn) = (Some(turn.id.clone()), turn.provider.clone());
@@ -108,6 +110,9 @@ impl Session {
             return;
         }
         let Some(next) = self.submissions.iter().find(|open| open.waits()) else {
+            if self.control_waits() && self.may_start() {
+                self.acquire(moment, out);
+            }
             return;
         };
         let id = next.id.clone();
@@ -119,6 +124,8 @@ impl Session {
             QueueReason::TurnRunning
         } else if self.input_untaken() {
             QueueReason::InputUntaken
+        } else if self.control_occupies() {
+            QueueReason::Control
         } else {
             match self.phase {
                 Phase::Held => {
@@ -148,6 +155,14 @@ impl Session {
         if !told {
             self.emit(out, moment.now, Event::SubmissionQueued { submission: id, reason });
         }
+    }
+
+    /// Whether a process may be started by itself.
+    fn may_start(&self) -> bool {
+        self.phase == Phase::Free
+            && self.unverifiable.is_none()
+            && self.recovering.is_none()
+            && self.stopping.is_none()
     }
 
     /// An open message that the agent does not have.

@@ -3,11 +3,13 @@
 use crate::agent::AgentInfo;
 use crate::content::{Answer, ContentBlock, Failure, ItemKind, Origin, PermissionOption};
 use crate::digest::TextDigest;
-use crate::event::{QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
+use crate::event::{ImportedFrom, QueueReason, RequestDeadline, RequestEnd, SettlesBy, ThreadOrigin};
 use crate::process::CloseOrder;
+use crate::question::Question;
+use crate::work::{ChildFields, Control, Goal, TaskFields, TaskKind, WorkEnd};
 use crate::{
-    Cursor, Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey,
-    SessionId, SessionOptions, SubmissionId, ThreadId, TurnId,
+    ControlId, Cursor, Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId,
+    RequestKey, SessionId, SessionOptions, SubmissionId, TaskId, TaskKey, ThreadId, TurnId,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -21,8 +23,16 @@ pub struct Session {
     pub name: Option<String>,
     /// Pinned for ever.
     pub launch: LaunchSnapshot,
-    /// In force.
+    /// The file that it came from last; None: it was made here. Absent in the snapshots of all others, so these have not
+    /// changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<ImportedFrom>,
+    /// As they are to be: in force, or on their way.
     pub options: SessionOptions,
+    /// What was in force before a change that the agent has not confirmed; None: nothing is unconfirmed.
+    pub options_before: Option<SessionOptions>,
+    /// What the living process was told last.
+    pub options_told: Option<SessionOptions>,
     /// Put away by a user.
     pub archived: bool,
     /// Gone; only the id stays.
@@ -73,8 +83,26 @@ pub struct Session {
     pub finished_items: VecDeque<(ItemKey, Option<TurnId>)>,
     /// Finished provider turns, for late frames.
     pub finished_turns: VecDeque<ProviderTurn>,
-    /// A stop was asked for and no turn is known yet.
-    pub interrupt_pending: bool,
+    /// Background tasks that live.
+    pub tasks: Vec<OpenTask>,
+    /// Tasks so far.
+    pub task_count: u64,
+    /// The latest ended tasks, for people and for late frames.
+    pub ended_tasks: VecDeque<EndedTask>,
+    /// Sub-agents' threads that work.
+    pub children: Vec<OpenChild>,
+    /// The latest that ended, for people.
+    pub ended_children: VecDeque<EndedChild>,
+    /// What the agent works towards over several turns.
+    pub goal: Option<Goal>,
+    /// What was asked of the agent beside messages and has not ended.
+    pub controls: Vec<OpenControl>,
+    /// Controls so far.
+    pub control_count: u64,
+    /// When a stop was asked for, Unix ms, while no turn is known yet.
+    pub interrupt_pending: Option<i64>,
+    /// A stop of all that runs stands, until new work is given: what shows itself late is stopped too.
+    pub work_stopped: bool,
     /// Deaths in the first turn of a process, in a row.
     pub first_turn_deaths: u32,
     /// Turns that this process has finished.
@@ -164,6 +192,14 @@ impl OpenSubmission {
     }
 }
 
+impl OpenSubmission {
+    /// Whether it was given to the agent as this input.
+    #[must_use]
+    pub const fn delivered_as(&self, n: u64) -> bool {
+        matches!(self.state, SubmissionState::Delivered { input, .. } if input == n)
+    }
+}
+
 /// How an unsettled message stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
@@ -204,8 +240,98 @@ pub struct OpenTurn {
     pub started_at: i64,
     /// An open request holds it.
     pub waiting: bool,
-    /// A stop was asked for.
-    pub interrupted: bool,
+    /// When a stop was asked for, Unix ms.
+    pub interrupted_at: Option<i64>,
+    /// The agent tries something again by itself; None as soon as it shows new work.
+    pub retrying: Option<Retrying>,
+}
+
+/// What the agent tries again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retrying {
+    /// Which try comes next.
+    pub attempt: u32,
+    /// Why the last one failed.
+    pub message: String,
+    /// When a limit ends that is the cause, Unix ms.
+    pub resets_at: Option<i64>,
+}
+
+/// A background task that lives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenTask {
+    /// Ours.
+    pub id: TaskId,
+    /// The provider's.
+    pub key: TaskKey,
+    /// What kind.
+    pub kind: TaskKind,
+    /// In which turn it began.
+    pub turn: Option<TurnId>,
+    /// Title, state, tokens.
+    pub fields: TaskFields,
+    /// When it began, Unix ms.
+    pub started_at: i64,
+}
+
+/// A background task that ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndedTask {
+    /// Ours.
+    pub id: TaskId,
+    /// The provider's; None where its process is gone, since the next one may use the key again.
+    pub key: Option<TaskKey>,
+    /// What kind.
+    pub kind: TaskKind,
+    /// Title, tokens, what came of it.
+    pub fields: TaskFields,
+    /// How.
+    pub outcome: WorkEnd,
+    /// When it began, Unix ms.
+    pub started_at: i64,
+    /// When it ended, Unix ms.
+    pub ended_at: i64,
+}
+
+/// A sub-agent's thread that works.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenChild {
+    /// The provider's.
+    pub thread: ThreadId,
+    /// In which turn it began.
+    pub turn: Option<TurnId>,
+    /// Parent, title, tokens.
+    pub fields: ChildFields,
+    /// When it began, Unix ms.
+    pub started_at: i64,
+}
+
+/// A sub-agent's thread that works no more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndedChild {
+    /// The provider's.
+    pub thread: ThreadId,
+    /// Parent, title, tokens, what came of it.
+    pub fields: ChildFields,
+    /// How.
+    pub outcome: WorkEnd,
+    /// When it began, Unix ms.
+    pub started_at: i64,
+    /// When it ended, Unix ms.
+    pub ended_at: i64,
+}
+
+/// Something asked of the agent beside messages that has not ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenControl {
+    /// Ours.
+    pub id: ControlId,
+    /// What.
+    pub what: Control,
+    /// When it was asked, Unix ms.
+    pub asked_at: i64,
+    /// The agent was told; until then it waits.
+    pub told: bool,
 }
 
 /// An item that is open.
@@ -219,6 +345,8 @@ pub struct OpenItem {
     pub key: Option<ItemKey>,
     /// In which turn.
     pub turn: Option<TurnId>,
+    /// The sub-agent's thread that it belongs to.
+    pub child: Option<ThreadId>,
     /// What it is.
     pub kind: ItemKind,
     /// Its text so far: length and digest, never the text.
@@ -238,8 +366,18 @@ pub struct OpenRequest {
     pub opened: Cursor,
     /// In which turn.
     pub turn: Option<TurnId>,
+    /// The sub-agent's thread that asks.
+    pub child: Option<ThreadId>,
     /// The ways to answer.
     pub options: Vec<PermissionOption>,
+    /// The questions.
+    pub questions: Vec<Question>,
+    /// A form or a link is to be accepted.
+    pub elicits: bool,
+    /// Its connection is gone and the agent did not ask again.
+    pub unconfirmed: bool,
+    /// When this host answers by itself.
+    pub deadline: Option<RequestDeadline>,
     /// How it stands.
     pub state: RequestState,
 }
@@ -278,6 +416,7 @@ impl Session {
             id,
             name: None,
             launch,
+            imported: None,
             options: SessionOptions {
                 model: None,
                 effort: None,
@@ -286,6 +425,8 @@ impl Session {
                 sandbox: None,
                 approval: None,
             },
+            options_before: None,
+            options_told: None,
             archived: false,
             deleted: false,
             created_at: 0,
@@ -311,7 +452,16 @@ impl Session {
             closed_requests: VecDeque::new(),
             finished_items: VecDeque::new(),
             finished_turns: VecDeque::new(),
-            interrupt_pending: false,
+            tasks: Vec::new(),
+            task_count: 0,
+            ended_tasks: VecDeque::new(),
+            children: Vec::new(),
+            ended_children: VecDeque::new(),
+            goal: None,
+            controls: Vec::new(),
+            control_count: 0,
+            interrupt_pending: None,
+            work_stopped: false,
             first_turn_deaths: 0,
             turns_of_process: 0,
             recovering: None,
@@ -356,6 +506,9 @@ impl Session {
         self.turns.is_empty()
             && self.requests.is_empty()
             && self.items.is_empty()
+            && self.tasks.is_empty()
+            && self.children.is_empty()
+            && self.controls.is_empty()
             && (self.deleted || self.archived || self.no_message_waits())
     }
 

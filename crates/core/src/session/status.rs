@@ -74,10 +74,14 @@ impl Session {
         if self.phase != Phase::Held && self.phase != Phase::Free {
             return report(Status::Starting, None);
         }
+        if let Some(retrying) = self.turns.iter().find_map(|turn| turn.retrying.as_ref()) {
+            let why = format!("trying again (attempt {}): {}", retrying.attempt, retrying.message);
+            return report(Status::Running, Some(&why));
+        }
         if !self.turns.is_empty() || self.input_untaken() {
             return report(Status::Running, None);
         }
-        if !self.items.is_empty() {
+        if !self.items.is_empty() || !self.tasks.is_empty() || !self.children.is_empty() {
             return report(Status::Running, Some("background"));
         }
         // Lost with its turn, as it seems: the adapter looks it up in the history, and nobody has to decide anything.

@@ -9,8 +9,13 @@ use crate::refusal::RefusalCode;
 use crate::{AgentName, HostId, ItemKey, ProviderTurn, RequestKey};
 
 mod any_order;
+mod background_rules;
+mod control_rules;
 mod imported;
 mod queue_rules;
+mod request_rules;
+mod stop_rules;
+mod takeover_rules;
 
 /// A session with its whole journal, so that every test also checks that state is the fold of it.
 struct Bench {
@@ -19,18 +24,16 @@ struct Bench {
     capabilities: Capabilities,
     tokens: u32,
     inputs: u64,
+    now: i64,
 }
 
 fn capabilities() -> Capabilities {
     Capabilities {
-        steer: false,
         resume: true,
         confirms_answers: true,
-        proof: TakenProof::ClientId,
         settles_by_history: true,
-        images: false,
         tools_outlive_turns: true,
-        shares_process: false,
+        ..Capabilities::bare(TakenProof::ClientId)
     }
 }
 
@@ -45,6 +48,7 @@ fn launch() -> LaunchSnapshot {
         instructions: None,
         env_names: Vec::new(),
         command: None,
+        source: None,
     }
 }
 
@@ -57,14 +61,14 @@ impl Bench {
         let mut out = Out::default();
         let id = SessionId::from("s");
         let session = Session::create(id, None, launch(), SessionOptions::default(), 1, &mut out);
-        Self { session, journal: out.events, capabilities, tokens: 0, inputs: 0 }
+        Self { session, journal: out.events, capabilities, tokens: 0, inputs: 0, now: 10 }
     }
 
     /// Handles an input, hands messages over as a lane does, and checks the fold.
     fn input(&mut self, input: Input) -> Result<(Reply, Vec<Effect>), Refusal> {
         self.tokens += 1;
         let fresh = ProcessToken(format!("p{}", self.tokens));
-        let moment = Moment { now: 10, capabilities: &self.capabilities, fresh: &fresh };
+        let moment = Moment { now: self.now, capabilities: &self.capabilities, fresh: &fresh };
         let before = self.session.clone();
         let mut out = Out::default();
         let reply = match self.session.handle(input, &moment, &mut out) {
@@ -96,8 +100,11 @@ impl Bench {
 
     fn check_fold(&self) {
         let mut folded = Session::from_first(&self.journal[0]).expect("first");
-        let mut seq = 1;
+        let (mut epoch, mut seq) = (1, 1);
         for stamped in &self.journal[1..] {
+            if stamped.epoch != epoch {
+                (epoch, seq) = (stamped.epoch, 0);
+            }
             assert_eq!(stamped.first_seq.unwrap_or(stamped.seq), seq + 1, "the journal has a hole");
             seq = stamped.seq;
             let line = serde_json::to_string(stamped).expect("serializes");
@@ -173,11 +180,7 @@ impl Bench {
 
     fn ask(&mut self) -> RequestId {
         self.agent(AgentEvent::RequestOpened(AskedByAgent {
-            key: RequestKey::from("1:0"),
             turn: Some(ProviderTurn::from("pt1")),
-            item: None,
-            kind: RequestKind::Approval,
-            title: "may I".to_owned(),
             options: vec![
                 PermissionOption {
                     option_id: "yes".to_owned(),
@@ -190,7 +193,7 @@ impl Bench {
                     kind: OptionKind::RejectOnce,
                 },
             ],
-            details: serde_json::json!({}),
+            ..AskedByAgent::new(RequestKey::from("1:0"), RequestKind::Approval, "may I")
         }));
         self.session.requests.last().expect("open").id.clone()
     }
@@ -393,7 +396,8 @@ fn an_agent_that_confirms_nothing_has_its_request_closed_with_the_answer() {
 #[test]
 fn a_stop_before_the_turn_is_known_waits_for_it() {
     let mut bench = Bench::delivered();
-    let (reply, effects) = bench.input(Input::Command(Command::Interrupt)).expect("never refused");
+    let (reply, effects) =
+        bench.input(Input::Command(Command::Interrupt(StopScope::Session))).expect("never refused");
     assert!(matches!(reply, Reply::Interrupted { turn: None, pending: true, .. }));
     assert!(matches!(&effects[..], [Effect::Tell(Decision::Interrupt { turn: None })]));
     bench.begin_turn("pt1", "m1");
@@ -410,7 +414,8 @@ fn a_stop_before_anything_was_delivered_withdraws_the_message_and_pauses_the_res
     let mut bench = Bench::new();
     bench.send("m1");
     bench.send("m2");
-    let (reply, _) = bench.input(Input::Command(Command::Interrupt)).expect("never refused");
+    let (reply, _) =
+        bench.input(Input::Command(Command::Interrupt(StopScope::Session))).expect("never refused");
     let Reply::Interrupted { withdrawn, queue_paused, .. } = reply else { panic!("{reply:?}") };
     assert_eq!((withdrawn, queue_paused), (vec![SubmissionId::from("m1")], true));
     bench.start_process();
@@ -485,7 +490,7 @@ fn a_message_that_a_reattached_agent_does_not_have_is_given_again_unless_it_was_
     assert_eq!(bench.count("submission.delivered"), 2);
 
     let mut stopped = Bench::delivered();
-    stopped.must(Input::Command(Command::Interrupt));
+    stopped.must(Input::Command(Command::Interrupt(StopScope::Session)));
     stopped.agent(absent());
     assert_eq!((stopped.count("submission.delivered"), stopped.count("submission.cancelled")), (1, 1));
 }
@@ -523,7 +528,7 @@ fn a_resume_that_answers_with_another_thread_is_refused() {
 #[test]
 fn a_stop_is_never_meant_for_what_comes_after_it() {
     let mut bench = Bench::delivered();
-    bench.must(Input::Command(Command::Interrupt));
+    bench.must(Input::Command(Command::Interrupt(StopScope::Session)));
     let failure = Failure::new(FailureCode::AgentRefused, "no");
     bench.agent(AgentEvent::InputRejected { submission: SubmissionId::from("m1"), failure });
     bench.send("m2");
@@ -546,13 +551,13 @@ fn a_message_for_a_session_whose_agent_is_being_ended_gets_the_next_process() {
 #[test]
 fn a_stopped_message_that_never_arrived_is_not_given_again() {
     let mut by_exit = Bench::delivered();
-    by_exit.must(Input::Command(Command::Interrupt));
+    by_exit.must(Input::Command(Command::Interrupt(StopScope::Session)));
     let effects =
         by_exit.exit(ProcessExit { last_started: Some(0), ..ProcessExit::of(ExitCause::AgentLeft) });
     assert!(effects.is_empty() && by_exit.session.submissions.is_empty(), "{effects:?}");
 
     let mut by_refusal = Bench::delivered();
-    by_refusal.must(Input::Command(Command::Interrupt));
+    by_refusal.must(Input::Command(Command::Interrupt(StopScope::Session)));
     let process = by_refusal.process();
     by_refusal.must(Input::Process(ProcessFact::InputRefused { process, n: 1, why: "gone".to_owned() }));
     assert_eq!(by_refusal.count("submission.cancelled"), 1);

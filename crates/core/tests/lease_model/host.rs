@@ -16,16 +16,8 @@ use mainstay_core::{
     SessionOptions, SubmissionId, ThreadId,
 };
 
-const CAPABILITIES: Capabilities = Capabilities {
-    steer: false,
-    resume: true,
-    confirms_answers: true,
-    proof: TakenProof::ClientId,
-    settles_by_history: false,
-    images: false,
-    tools_outlive_turns: false,
-    shares_process: false,
-};
+const CAPABILITIES: Capabilities =
+    Capabilities { resume: true, confirms_answers: true, ..Capabilities::bare(TakenProof::ClientId) };
 
 /// Decides one input and carries its effects as far as they go before the commit. False: it was refused.
 pub(crate) fn decide(world: &mut World, plan: &Plan, input: Input) -> bool {
@@ -124,6 +116,7 @@ pub(crate) fn first_world(plan: &Plan, budget: Budget) -> World {
         instructions: None,
         env_names: Vec::new(),
         command: None,
+        source: None,
     };
     let options = SessionOptions::default();
     let session = Session::create(SessionId("s".to_owned()), None, launch, options, 0, &mut out);

@@ -1,10 +1,11 @@
 //! What a lane gathers, submits as one transaction, and lets go when it is durable.
 
 use super::lifecycle::chain;
-use super::{Answer, Lane, RELINK_PAUSE, STORE_PAUSE};
+use super::{Answer, Lane, RELINK_PAUSE, Refused, STORE_PAUSE};
 use crate::error::HostError;
 use crate::fault::FaultPoint;
 use crate::host::{Answered, Operation};
+use crate::hub::Hub;
 use crate::journal::{self, Line};
 use crate::keeping::Planted;
 use mainstay_agents::adapter::MAX_STATE_BYTES;
@@ -16,11 +17,12 @@ use mainstay_core::{Command, Cursor, Reply};
 use mainstay_keeper::wire::ToKeeper;
 use mainstay_keeper::{KeeperFolder, ReservedFolder};
 use mainstay_store::{
-    CommitFuture, Committed, FeedEntry, FenceCheck, LaneWrite, NewInput, NewOperation, ProcessKey,
-    SessionUpdate, Urgency, WriteError, WriteOp,
+    CommitFuture, Committed, Conflict, FeedEntry, FenceCheck, LaneWrite, NewInput, NewOperation, ProcessKey,
+    SessionKey, SessionUpdate, Urgency, WriteError, WriteOp,
 };
 use serde_json::json;
 use std::borrow::Cow;
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// A snapshot is written when a turn ended and at least this many rows came since the last one: loading then folds
@@ -32,6 +34,7 @@ const SNAPSHOT_ROWS_MOST: usize = 4_096;
 /// A command's answer that waits for its commit.
 #[derive(Debug)]
 pub(super) struct Waiting {
+    pub(super) session: SessionKey,
     pub(super) answer: Answer,
     pub(super) reply: Reply,
     pub(super) cursor: Cursor,
@@ -47,10 +50,16 @@ pub(super) enum Then {
     Launch(Box<ReservedFolder>),
     /// Delete the folder of a process that is settled.
     Remove(KeeperFolder),
+    /// The process is settled: nobody owns it any more.
+    Disown(ProcessKey),
     /// End that process.
     Close(Option<ProcessKey>, CloseOrder),
     /// Ask that process's keeper for a new connection.
     Connect(ProcessKey),
+    /// Open the line to that process's keeper.
+    Relink(ProcessKey),
+    /// Ask for a connection in place of the one that there is.
+    Reconnect(ProcessKey),
     /// Note the thread in the keeper's folder, for readers without a database.
     NoteThread(String),
 }
@@ -91,84 +100,155 @@ pub(super) struct InFlight {
     waiting: Vec<Waiting>,
     then: Vec<Then>,
     frames: Vec<NewInput>,
-    lines: Vec<Line>,
-    head: Cursor,
+    /// What the readers of each session see then.
+    shows: Vec<Shows>,
     position: Option<(ProcessKey, u64)>,
     read_from: Option<(ProcessKey, u64)>,
     answers_request: bool,
     records_start: bool,
 }
 
+/// Lines for the readers of one session, and where its journal ends behind them.
+#[derive(Debug)]
+struct Shows {
+    session: SessionKey,
+    hub: Arc<Hub>,
+    lines: Vec<Line>,
+    head: Cursor,
+}
+
+impl InFlight {
+    /// Whether something of the session is in it.
+    pub(super) fn is_about(&self, session: SessionKey) -> bool {
+        self.shows.iter().any(|shows| shows.session == session)
+    }
+}
+
 impl Lane {
+    pub(super) const fn can_submit(&self) -> bool {
+        self.in_flight.is_none() && self.retry_at.is_none()
+    }
+
+    /// Whether anything is decided and not submitted.
+    pub(super) fn has_gathered(&self) -> bool {
+        !self.pending.is_empty() || self.members.iter().any(|member| !member.out.events.is_empty())
+    }
+
     /// Submits what was gathered, if nothing is in flight.
     pub(super) fn submit(&mut self) {
-        if self.in_flight.is_some() || self.retry_at.is_some() {
+        if !self.can_submit() {
             return;
         }
         self.gather_adapter_state();
-        if self.pending.is_empty() && self.bound.out.events.is_empty() {
+        if !self.has_gathered() {
+            for member in &mut self.members {
+                member.touched = false;
+            }
             return;
         }
         let mut batch = std::mem::take(&mut self.pending);
-        let events = std::mem::take(&mut self.bound.out.events);
-        let bound = &mut self.bound;
         let now = self.shared.now();
         let mut ops = std::mem::take(&mut batch.ops);
-        let journaled = journal::rows(bound.key, &bound.machine, bound.submitted, &events, &mut bound.open);
-        bound.since_snapshot += journaled.lines.len();
-        ops.extend(journaled.ops);
-        for stamped in &events {
-            if let Event::ThreadLinked { thread, .. } = &stamped.event {
-                let (scope, thread) = (bound.scope.clone(), thread.0.clone());
-                batch.then.push(Then::NoteThread(thread.clone()));
-                ops.push(WriteOp::ClaimThread { scope, thread, session: bound.key });
+        let mut only_text = !batch.prompt;
+        let mut status_changed = false;
+        let mut records_start = false;
+        let (mut shows, mut fences) = (Vec::new(), Vec::new());
+        let process = self.process.as_ref().map(|process| process.key);
+        for member in &mut self.members {
+            let bound = process.is_some() && member.claims == process;
+            if !member.touched && !bound && member.out.events.is_empty() {
+                continue;
             }
+            let events = std::mem::take(&mut member.out.events);
+            let journaled =
+                journal::rows(member.key, &member.machine, member.submitted, &events, &mut member.open);
+            member.since_snapshot += journaled.lines.len();
+            ops.extend(journaled.ops);
+            for stamped in &events {
+                if let Event::ThreadLinked { thread, .. } = &stamped.event {
+                    let (scope, thread) = (member.scope.clone(), thread.0.clone());
+                    batch.then.push(Then::NoteThread(thread.clone()));
+                    ops.push(WriteOp::ClaimThread { scope, thread, session: member.key });
+                }
+            }
+            only_text &= journaled.only_text;
+            status_changed |= push_session_update(member, &events, now, &mut ops);
+            ops.extend(snapshot_due(member, &events));
+            records_start |=
+                events.iter().any(|stamped| matches!(stamped.event, Event::ProcessStarted { .. }));
+            if member.stored {
+                fences.push(FenceCheck { session: member.key, fence: member.fence });
+            }
+            member.stored = true;
+            member.touched = false;
+            member.fence = member.machine.fence.0;
+            member.submitted = (member.machine.epoch, member.machine.head);
+            shows.push(Shows {
+                session: member.key,
+                hub: member.hub.clone(),
+                lines: journaled.lines,
+                head: member.head(),
+            });
         }
-        let only_text = journaled.only_text && !batch.prompt;
-        let status_changed = push_session_update(bound, &events, now, &mut ops);
-        if let Some(snapshot) = snapshot_due(bound, &events) {
-            ops.push(snapshot);
-        }
-        let mut position = None;
-        if let Some(process) = &mut self.process {
-            let mut update = mainstay_store::ProcessUpdate::new(process.key);
-            if batch.has_records {
-                let forgotten = self.shared.has_planted(Planted::PositionForgotten);
-                update.position = (!forgotten).then_some(process.position);
-                update.connection = Some(process.connection);
-                position = Some((process.key, process.position));
-            }
-            if !batch.frames.is_empty() {
-                update.last_input = Some(process.last_input);
-            }
-            if update.position.is_some() || update.last_input.is_some() {
-                ops.push(WriteOp::UpdateProcess(update));
-            }
-            if process.recorded > process.trimmed && !only_text {
-                process.trimmed = process.recorded;
-                ops.push(WriteOp::TrimInputs { process: process.key, up_to: process.recorded });
-            }
-        }
+        let position = self.push_process_update(&mut batch, only_text, &mut ops);
         let urgency = match (batch.stop, only_text && !status_changed) {
             (true, _) => Urgency::Stop,
             (false, true) => Urgency::Stream,
             (false, false) => Urgency::Command,
         };
-        let fences = if bound.stored {
-            vec![FenceCheck { session: bound.key, fence: bound.fence }]
-        } else {
-            Vec::new()
-        };
-        bound.stored = true;
-        bound.fence = bound.machine.fence.0;
-        bound.submitted = (bound.machine.epoch, bound.machine.head);
         if batch.has_records {
             self.shared.config.fault.pass(FaultPoint::ReadNotCommitted);
         }
-        let head = Cursor { epoch: bound.submitted.0, seq: bound.submitted.1 };
-        let mut lines = journaled.lines;
+        self.carry_out_planted(&mut batch, &mut shows);
+        self.in_flight = Some(InFlight {
+            outcome: self.shared.store.commit(LaneWrite { urgency, fences, ops }),
+            waiting: batch.waiting,
+            then: batch.then,
+            frames: batch.frames,
+            shows,
+            position,
+            read_from: batch.read_from,
+            answers_request: batch.answers_request,
+            records_start,
+        });
+    }
+
+    /// What the batch changes in the process's record.
+    fn push_process_update(
+        &mut self,
+        batch: &mut Batch,
+        only_text: bool,
+        ops: &mut Vec<WriteOp>,
+    ) -> Option<(ProcessKey, u64)> {
+        let process = self.process.as_mut()?;
+        let mut position = None;
+        let mut update = mainstay_store::ProcessUpdate::new(process.key);
+        if batch.has_records {
+            let forgotten = self.shared.has_planted(Planted::PositionForgotten);
+            update.position = (!forgotten).then_some(process.position);
+            update.connection = Some(process.connection);
+            position = Some((process.key, process.position));
+        }
+        if !batch.frames.is_empty() {
+            update.last_input = Some(process.last_input);
+        }
+        if update.position.is_some() || update.last_input.is_some() {
+            ops.push(WriteOp::UpdateProcess(update));
+        }
+        if process.recorded > process.trimmed && !only_text {
+            process.trimmed = process.recorded;
+            ops.push(WriteOp::TrimInputs { process: process.key, up_to: process.recorded });
+        }
+        position
+    }
+
+    fn carry_out_planted(&mut self, batch: &mut Batch, shows: &mut [Shows]) {
         match self.shared.planted {
-            Some(Planted::EventsBeforeCommit) => bound.hub.publish(head, std::mem::take(&mut lines)),
+            Some(Planted::EventsBeforeCommit) => {
+                for shows in shows {
+                    shows.hub.publish(shows.head, std::mem::take(&mut shows.lines));
+                }
+            }
             Some(Planted::EffectsBeforeCommit) => {
                 if let Some(process) = &mut self.process {
                     process.unrecorded.extend(batch.frames.drain(..));
@@ -181,26 +261,12 @@ impl Lane {
             }
             _ => {}
         }
-        let records_start =
-            events.iter().any(|stamped| matches!(stamped.event, Event::ProcessStarted { .. }));
-        self.in_flight = Some(InFlight {
-            outcome: self.shared.store.commit(LaneWrite { urgency, fences, ops }),
-            waiting: batch.waiting,
-            then: batch.then,
-            frames: batch.frames,
-            lines,
-            head,
-            position,
-            read_from: batch.read_from,
-            answers_request: batch.answers_request,
-            records_start,
-        });
     }
 
     fn gather_adapter_state(&mut self) {
         let Some(process) = &mut self.process else { return };
         let version = process.adapter.state_version();
-        let mut over = false;
+        let mut over = Vec::new();
         for change in process.adapter.changes() {
             let op = match change.body {
                 Some(body) if body.len() > MAX_STATE_BYTES => {
@@ -209,7 +275,7 @@ impl Lane {
                         bytes = body.len(),
                         "an adapter's state is over its bound; the process is ended"
                     );
-                    over = true;
+                    over.push(change.scope);
                     continue;
                 }
                 Some(body) => {
@@ -219,11 +285,17 @@ impl Lane {
             };
             self.pending.ops.push(op);
         }
-        if over {
-            let message = format!(
-                "the adapter's state is over its bound of {MAX_STATE_BYTES} bytes; the agent is ended"
-            );
-            self.decide_own(Input::Hold(Failure::new(FailureCode::Other, message)));
+        if over.is_empty() {
+            return;
+        }
+        let message =
+            format!("the adapter's state is over its bound of {MAX_STATE_BYTES} bytes; the agent is ended");
+        for at in self.bound_places() {
+            // A thread's state is its session's matter, the connection's is everybody's.
+            let thread = format!("thread:{}", self.members[at].machine.id);
+            if over.iter().any(|scope| *scope == thread || !scope.starts_with("thread:")) {
+                self.decide_own(at, Input::Hold(Failure::new(FailureCode::Other, message.clone())));
+            }
         }
     }
 
@@ -240,8 +312,10 @@ impl Lane {
         if done.read_from.is_some() {
             self.refused = None;
         }
-        if !done.lines.is_empty() || self.bound.hub.head() != done.head {
-            self.bound.hub.publish(done.head, done.lines);
+        for shows in done.shows {
+            if !shows.lines.is_empty() || shows.hub.head() != shows.head {
+                shows.hub.publish(shows.head, shows.lines);
+            }
         }
         self.shared.hubs.feed_moved(committed.feed_head);
         for waiting in done.waiting {
@@ -291,6 +365,20 @@ impl Lane {
                     let _sent = link.send_urgent(ToKeeper::Connect);
                 }
             }
+            Then::Disown(process) => self.shared.registry.disown(process, &self.joined_by),
+            Then::Relink(of) => {
+                if self.process.as_ref().is_some_and(|process| process.key == of) {
+                    self.relink();
+                }
+            }
+            Then::Reconnect(of) => {
+                let process = self.process.as_ref().filter(|process| process.key == of && !process.ending);
+                if let Some((link, instead_of)) =
+                    process.and_then(|process| Some((process.link.as_ref()?, process.connection)))
+                {
+                    let _sent = link.send_urgent(ToKeeper::Reconnect { instead_of });
+                }
+            }
             Then::NoteThread(thread) => {
                 if let Some(process) = &self.process
                     && let Err(error) = self.shared.keeping.note_thread(&process.folder, &thread)
@@ -304,7 +392,8 @@ impl Lane {
     /// The store did not take the batch: nothing of it happened, nor of what was decided on top of it. Stops leave all
     /// the same, unnumbered.
     async fn undo(&mut self, done: InFlight, error: WriteError) {
-        tracing::warn!(session = %self.bound.machine.id, %error, "the store did not take a batch; the lane loads again");
+        let sessions: Vec<&str> = self.members.iter().map(|member| member.machine.id.as_str()).collect();
+        tracing::warn!(?sessions, %error, "the store did not take a batch; the lane loads again");
         let pending = std::mem::take(&mut self.pending);
         let known = !error.is_refusal();
         let closes = done
@@ -328,19 +417,25 @@ impl Lane {
                         stopped = true;
                     }
                 }
-                Then::Remove(_) | Then::Connect(_) | Then::NoteThread(_) => {}
+                Then::Remove(_)
+                | Then::Disown(_)
+                | Then::Connect(_)
+                | Then::Reconnect(_)
+                | Then::Relink(_)
+                | Then::NoteThread(_) => {}
             }
         }
-        if let Some(order) = self.shutdown.as_ref().and_then(|(order, _)| *order).filter(|_| known) {
+        if let Some(order) = self.shutdown.flatten().filter(|_| known) {
             // A host that ends its agents does so also with a full disk.
             self.order_close(order);
         }
         for waiting in done.waiting.into_iter().chain(pending.waiting) {
-            let answer = if let Some(stop) = waiting.stop.filter(|_| stopped) {
-                self.unrecorded_stops.push(stop);
+            let at = self.place_of(waiting.session);
+            let answer = if let (Some(stop), Some(at)) = (waiting.stop.filter(|_| stopped), at) {
+                self.members[at].unrecorded_stops.push(stop);
                 Ok(Answered {
                     reply: waiting.reply,
-                    cursor: self.bound.hub.head(),
+                    cursor: self.members[at].hub.head(),
                     response: None,
                     replayed: false,
                     recorded: false,
@@ -356,11 +451,26 @@ impl Lane {
         if error.is_refusal()
             && let Some((_, from)) = done.read_from
         {
-            let times =
-                self.refused.take().filter(|(at, ..)| *at == from).map_or(1, |(_, times, _)| times + 1);
-            self.refused = Some((from, times, chain(&error)));
+            let before = self.refused.take().filter(|refused| refused.position == from);
+            self.refused = Some(Refused {
+                position: from,
+                times: before.map_or(1, |refused| refused.times + 1),
+                why: chain(&error),
+                culprit: self.culprit(&error),
+            });
         }
         self.retry_at = Some(Instant::now() + if error.is_refusal() { RELINK_PAUSE } else { STORE_PAUSE });
+    }
+
+    /// The session because of which the store refused, where that can be said.
+    fn culprit(&self, error: &WriteError) -> Option<SessionKey> {
+        if let WriteError::Conflict(Conflict::Thread { thread, owner }) = error {
+            let claims = |member: &&super::Member| {
+                member.key != *owner && member.machine.thread().is_some_and(|own| own.as_str() == thread)
+            };
+            return self.members.iter().find(claims).map(|member| member.key);
+        }
+        error.session()
     }
 
     fn send_unrecorded_stops(&self, batches: &[NewInput], more: &[NewInput]) -> bool {
@@ -380,14 +490,17 @@ impl Lane {
     /// Gathers a command's answer.
     pub(super) fn wait_for_commit(
         &mut self,
+        at: usize,
         answer: Answer,
         reply: Reply,
         operation: Option<Operation>,
         stop: Option<Command>,
     ) {
-        let cursor = Cursor { epoch: self.bound.machine.epoch, seq: self.bound.machine.head };
+        let member = &mut self.members[at];
+        member.touched = true;
+        let (session, cursor) = (member.key, member.head());
         let response = operation.map(|operation| {
-            let (status, body) = (operation.respond)(&reply, &self.bound.machine, cursor);
+            let (status, body) = (operation.respond)(&reply, &member.machine, cursor);
             self.pending.ops.push(WriteOp::PutOperation(NewOperation {
                 key: operation.key,
                 fingerprint: operation.fingerprint.0.into_bytes(),
@@ -398,7 +511,7 @@ impl Lane {
             (status, body)
         });
         let stop_is_asked = stop.is_some();
-        self.pending.waiting.push(Waiting { answer, reply, cursor, response, stop });
+        self.pending.waiting.push(Waiting { session, answer, reply, cursor, response, stop });
         self.pending.prompt = true;
         self.pending.stop |= stop_is_asked;
         self.pending.touched = true;
@@ -411,55 +524,55 @@ fn answered(reply: Reply, cursor: Cursor, response: Option<(u16, Vec<u8>)>) -> A
 }
 
 fn push_session_update(
-    bound: &mut super::Bound,
+    member: &mut super::Member,
     events: &[mainstay_core::Stamped],
     now: i64,
     ops: &mut Vec<WriteOp>,
 ) -> bool {
-    let status = bound.machine.status();
-    let status_changed = bound.shown.as_ref() != Some(&status);
+    let status = member.machine.status();
+    let status_changed = member.shown.as_ref() != Some(&status);
     let renamed = events.iter().any(|stamped| {
         matches!(
             stamped.event,
             Event::SessionCreated { .. } | Event::SessionUpdated { .. } | Event::SessionDeleted {}
         )
     });
-    let fence_changed = bound.fence != bound.machine.fence.0;
+    let fence_changed = member.fence != member.machine.fence.0;
     if status_changed || renamed || fence_changed {
-        let mut update = SessionUpdate::new(bound.key, now);
+        let mut update = SessionUpdate::new(member.key, now);
         update.status = Some(status.status.as_str().to_owned());
         update.reason = Some(status.reason.clone());
-        update.name = Some(bound.machine.name.clone());
-        update.archived = Some(bound.machine.archived);
-        update.deleted = Some(bound.machine.deleted);
-        update.fence = Some(bound.machine.fence.0);
+        update.name = Some(member.machine.name.clone());
+        update.archived = Some(member.machine.archived);
+        update.deleted = Some(member.machine.deleted);
+        update.fence = Some(member.machine.fence.0);
         update.needs = Some(matches!(status.status, Status::RequiresAction | Status::Recovering));
         ops.push(WriteOp::UpdateSession(update));
     }
     if status_changed {
-        let body = json!({ "session": bound.machine.id, "status": status.status, "reason": status.reason });
+        let body = json!({ "session": member.machine.id, "status": status.status, "reason": status.reason });
         ops.push(WriteOp::AppendFeed(FeedEntry {
             at: now,
-            session: bound.key,
-            epoch: bound.machine.epoch,
-            seq: bound.machine.head,
+            session: member.key,
+            epoch: member.machine.epoch,
+            seq: member.machine.head,
             kind: Cow::Borrowed("session.status"),
             body: body.to_string().into_bytes(),
         }));
-        bound.shown = Some(status);
+        member.shown = Some(status);
     }
     status_changed
 }
 
-fn snapshot_due(bound: &mut super::Bound, events: &[mainstay_core::Stamped]) -> Option<WriteOp> {
+fn snapshot_due(member: &mut super::Member, events: &[mainstay_core::Stamped]) -> Option<WriteOp> {
     let turn_ended = events.iter().any(|stamped| matches!(stamped.event, Event::TurnEnded { .. }));
     let due =
-        bound.since_snapshot >= SNAPSHOT_ROWS_MOST || (turn_ended && bound.since_snapshot >= SNAPSHOT_ROWS);
+        member.since_snapshot >= SNAPSHOT_ROWS_MOST || (turn_ended && member.since_snapshot >= SNAPSHOT_ROWS);
     if !due {
         return None;
     }
-    bound.since_snapshot = 0;
-    snapshot(bound.key, &bound.machine)
+    member.since_snapshot = 0;
+    snapshot(member.key, &member.machine)
 }
 
 fn snapshot(session: mainstay_store::SessionKey, machine: &Session) -> Option<WriteOp> {

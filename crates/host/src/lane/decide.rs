@@ -1,65 +1,86 @@
 //! Deciding: an input into the machine, its effects into frames, reservations and orders.
 
 use super::batch::Then;
-use super::{Lane, LaneMessage, Process};
+use super::lifecycle::Start;
+use super::{Lane, LaneMessage, Parting, Process};
+use crate::catalog;
 use crate::error::HostError;
 use crate::keeping::Planted;
 use mainstay_agents::{CannotTell, Frame, Translated};
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
-use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal};
+use mainstay_core::work::ControlEnd;
+use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal, SubmissionId, ThreadId};
 use mainstay_store::{IdRegistration, NewInput, WriteOp};
 use std::borrow::Cow;
 
 impl Lane {
-    /// Gives the machine an input and carries its effects as far as they go before the commit.
-    pub(super) fn decide(&mut self, input: Input) -> Result<Reply, Refusal> {
-        let moment = Moment { now: self.now, capabilities: &self.capabilities, fresh: &self.fresh };
-        let reply = self.bound.machine.handle(input, &moment, &mut self.bound.out)?;
-        self.absorb();
+    /// Gives a session's machine an input and carries its effects as far as they go before the commit.
+    pub(super) fn decide(&mut self, at: usize, input: Input) -> Result<Reply, Refusal> {
+        // What an agent says makes no session need a process that has one.
+        let may_acquire = !matches!(input, Input::Agent(_)) || self.members[at].machine.phase == Phase::Free;
+        let serves = may_acquire && self.serves(at);
+        let Self { members, process, fresh, capabilities, now, .. } = self;
+        let fresh = process.as_ref().filter(|_| serves).map_or(&*fresh, |process| &process.token);
+        let member = &mut members[at];
+        let moment = Moment { now: *now, capabilities, fresh };
+        let reply = member.machine.handle(input, &moment, &mut member.out)?;
+        member.touched = true;
+        self.absorb(at);
         Ok(reply)
     }
 
     /// As [`Self::decide`], for inputs of ours: a refusal means that host or adapter broke their part. It is said
     /// loudly and changes nothing.
-    pub(super) fn decide_own(&mut self, input: Input) {
-        if let Err(refusal) = self.decide(input) {
-            tracing::error!(session = %self.bound.machine.id, %refusal, "an input of the host's own was refused");
+    pub(super) fn decide_own(&mut self, at: usize, input: Input) {
+        if let Err(refusal) = self.decide(at, input) {
+            tracing::error!(session = %self.members[at].machine.id, %refusal, "an input of the host's own was refused");
         }
     }
 
-    pub(super) fn absorb(&mut self) {
+    /// The same for every session that is bound to the process.
+    pub(super) fn decide_for_all(&mut self, input: &Input) {
+        for at in self.bound_places() {
+            self.decide_own(at, input.clone());
+        }
+    }
+
+    fn absorb(&mut self, at: usize) {
         loop {
-            let effects = std::mem::take(&mut self.bound.out.effects);
+            let effects = std::mem::take(&mut self.members[at].out.effects);
             if effects.is_empty() {
                 break;
             }
             for effect in effects {
                 self.pending.touched = true;
-                let process = self.process.as_ref().map(|process| process.key);
                 match effect {
-                    Effect::Tell(decision) => self.tell(&decision),
-                    Effect::Acquire { process, fence } => self.acquire(process, fence.0),
-                    Effect::Close { order } => self.pending.then.push(Then::Close(process, order)),
+                    Effect::Tell(decision) => {
+                        self.tell(at, &decision);
+                    }
+                    Effect::Acquire { process, fence } => self.acquire(at, process, fence.0),
+                    // The order stands in the machine.
+                    Effect::Close { .. } => self.close_or_leave(at),
                 }
             }
         }
-        if self.bound.machine.process.is_none()
-            && let Some(abandoned) = self.process.take_if(|process| process.final_exit.is_none())
-        {
-            self.end_abandoned(abandoned);
-        }
+        self.unbind(at);
     }
 
-    fn tell(&mut self, decision: &Decision) {
+    /// Tells the agent. False: it could not be told, and the machine knows.
+    pub(super) fn tell(&mut self, at: usize, decision: &Decision) -> bool {
         if let Some(failure) = self.held_elsewhere(decision) {
-            self.decide_own(Input::Agent(AgentEvent::ThreadRefused { failure }));
-            return;
+            self.decide_own(at, Input::Agent(AgentEvent::ThreadRefused { failure }));
+            return false;
+        }
+        if let Decision::OpenThread { doubtful, resume: Some(thread), .. } = decision {
+            self.teach_history(at, thread, doubtful);
         }
         let mut translated = Translated::default();
-        let told = match &mut self.process {
-            Some(process) => process.adapter.tell(&self.bound.machine.id, decision, &mut translated),
+        let bound = self.is_bound(at);
+        let session = &self.members[at].machine.id;
+        let told = match self.process.as_mut().filter(|_| bound) {
+            Some(process) => process.adapter.tell(session, decision, &mut translated),
             None => Err(CannotTell::NotConnected),
         };
         match told {
@@ -69,8 +90,28 @@ impl Lane {
                     translated.frames.extend(translated.frames.clone());
                 }
                 self.route(&mut translated);
+                true
             }
-            Err(cannot) => self.cannot_tell(decision, &cannot),
+            Err(cannot) => {
+                self.cannot_tell(at, decision, &cannot);
+                false
+            }
+        }
+    }
+
+    /// Where the agent's protocol cannot be asked about messages in doubt, its files tell: the process that may have had
+    /// them is gone.
+    fn teach_history(&mut self, at: usize, thread: &ThreadId, doubtful: &[SubmissionId]) {
+        let launch = &self.members[at].machine.launch;
+        let agent = catalog::configured(&self.shared.config, &launch.agent).ok();
+        let Some(conversations) =
+            agent.filter(|_| !doubtful.is_empty()).and_then(|agent| self.conversations(agent, launch))
+        else {
+            return;
+        };
+        let found = conversations.look_for(thread, doubtful);
+        if let Some(process) = &mut self.process {
+            process.adapter.learn_history(&self.members[at].machine.id, found);
         }
     }
 
@@ -80,12 +121,12 @@ impl Lane {
         let own = self.process.as_ref().map_or("", |process| process.token.as_str());
         let holder = self.shared.keeping.holder_of(thread.as_str(), own)?;
         let message = format!(
-            "thread {thread} is held by the agent of keeper {holder}, which no record claims; end that one first (`mainstay ps`)"
+            "thread {thread} is held by the agent of keeper {holder}, which no record claims; adopt or end that one first (`mainstay recover --keeper {holder} --adopt`, or `--end`)"
         );
         Some(Failure::new(FailureCode::ActiveWriter, message))
     }
 
-    fn cannot_tell(&mut self, decision: &Decision, cannot: &CannotTell) {
+    fn cannot_tell(&mut self, at: usize, decision: &Decision, cannot: &CannotTell) {
         let failure = Failure::new(FailureCode::Protocol, cannot.to_string());
         match decision {
             Decision::StartTurn { submission, .. } | Decision::Steer { submission, .. } => {
@@ -95,28 +136,39 @@ impl Lane {
                     | CannotTell::UnknownRequest(_)
                     | CannotTell::Unsupported(_) => Some(failure),
                 };
-                self.decide_own(Input::NotHanded { submission: submission.clone(), failure });
+                self.decide_own(at, Input::NotHanded { submission: submission.clone(), failure });
             }
             Decision::OpenThread { .. } => {
-                self.decide_own(Input::Agent(AgentEvent::ThreadRefused { failure }));
+                self.decide_own(at, Input::Agent(AgentEvent::ThreadRefused { failure }));
             }
             Decision::Answer { key, .. } => {
                 let settled = AgentEvent::RequestSettled { key: key.clone(), confirmed: false };
-                self.decide_own(Input::Agent(settled));
+                self.decide_own(at, Input::Agent(settled));
+            }
+            Decision::Control { id, .. } => {
+                let end = ControlEnd::Refused { failure };
+                self.decide_own(at, Input::Agent(AgentEvent::ControlEnded { control: id.clone(), end }));
             }
             Decision::Interrupt { .. } => {
-                tracing::warn!(session = %self.bound.machine.id, %cannot, "a stop could not be told to the agent");
+                tracing::warn!(session = %self.members[at].machine.id, %cannot, "a stop could not be told to the agent");
             }
+            // Told again on the next connection.
+            Decision::CloseThread => {}
         }
     }
 
-    /// Brings what an adapter translated to the outbox and to the machine.
+    /// Brings what an adapter translated to the outbox and to the machines.
     pub(super) fn route(&mut self, translated: &mut Translated) {
         for frame in translated.frames.drain(..) {
             let carries = frame.carries.clone();
             let Some(n) = self.push_frame(frame) else { continue };
-            if let Some(submission) = carries {
-                self.decide_own(Input::Handed { submission, input: n });
+            if let Some(submission) = carries
+                && let Some(at) = self
+                    .bound_places()
+                    .into_iter()
+                    .find(|at| self.members[*at].machine.submissions.iter().any(|open| open.id == submission))
+            {
+                self.decide_own(at, Input::Handed { submission, input: n });
             }
         }
         // What the agent never had is decided first: an event beside it could give the same message again, and this word,
@@ -126,17 +178,40 @@ impl Lane {
         };
         translated.said.sort_by_key(|said| !never_had(&said.event));
         for said in translated.said.drain(..) {
-            let ours = said.session.as_ref().is_none_or(|session| *session == self.bound.machine.id);
-            if !ours {
-                tracing::error!(session = ?said.session, "an adapter spoke of a session that is not bound here");
+            let Some(session) = said.session else {
+                if let (AgentEvent::Ready(info), Some(process)) = (&said.event, &mut self.process) {
+                    process.ready = Some(info.clone());
+                }
+                for at in self.bound_places() {
+                    self.hear(at, said.event.clone());
+                }
                 continue;
+            };
+            // Found by a few comparisons: a process has at most tens of sessions, mostly one.
+            match self.members.iter().position(|member| member.machine.id == session) {
+                Some(at) if self.is_bound(at) => self.hear(at, said.event),
+                Some(_) => {}
+                None => tracing::error!(%session, "an adapter spoke of a session that is not bound here"),
             }
-            if self.bound.machine.phase == Phase::Free {
-                // Frames of a process whose end is settled already: they belong to nothing any more.
-                continue;
-            }
-            self.decide_own(Input::Agent(said.event));
         }
+    }
+
+    fn hear(&mut self, at: usize, event: AgentEvent) {
+        let member = &mut self.members[at];
+        member.idle_since = None;
+        let left_out = self.leaves_out.as_ref().is_some_and(|left| left.session == member.key);
+        if left_out || member.broken.is_some() {
+            self.keep_for_repair(at, &event);
+            return;
+        }
+        if member.machine.phase == Phase::Free {
+            // Frames of a process whose end is settled already: they belong to nothing any more.
+            return;
+        }
+        if matches!(event, AgentEvent::ThreadClosed) {
+            return self.leave_now(at);
+        }
+        self.decide_own(at, Input::Agent(event));
     }
 
     fn push_frame(&mut self, frame: Frame) -> Option<u64> {
@@ -155,20 +230,30 @@ impl Lane {
         Some(process.last_input)
     }
 
-    /// Reserves the keeper's folder before the reservation commits: so "no folder" never means "never used".
-    fn acquire(&mut self, token: ProcessToken, fence: u64) {
-        self.fresh = self.shared.clock.fresh_token();
-        if let Some(abandoned) = self.process.take() {
-            self.end_abandoned(abandoned);
+    /// Binds the session to the process that it was given; or reserves one, its keeper's folder before the reservation
+    /// commits: so "no folder" never means "never used".
+    fn acquire(&mut self, at: usize, token: ProcessToken, fence: u64) {
+        if self.process.as_ref().is_some_and(|process| process.token == token) {
+            return self.bind(at);
         }
-        if self.shutdown.is_some() {
+        self.fresh = self.shared.clock.fresh_token();
+        if self.shutdown.is_some() || self.members[at].shutdown.is_some() {
             // The host goes: the reservation stands, with no process to it, and the next host finds it unused.
             return;
         }
+        if self.process.as_ref().is_some_and(|process| !process.doubted)
+            || self.bound().any(|member| member.key != self.members[at].key)
+        {
+            // The process here is not for it: the reservation is found unused in another lane, which makes its own.
+            self.members[at].parting = Some(Parting::Anew);
+            return;
+        }
+        if let Some(abandoned) = self.process.take() {
+            self.end_abandoned(abandoned);
+        }
         match self.shared.keeping.reserve(token.as_str()) {
             Ok(reserved) => {
-                let process = self.new_process(token, reserved.folder().clone(), fence);
-                self.process = Some(process);
+                self.new_process(at, token, reserved.folder().clone(), fence, Start::Reserved);
                 self.pending.then.push(Then::Launch(Box::new(reserved)));
                 self.pending.prompt = true;
             }
@@ -177,63 +262,75 @@ impl Lane {
                     spawn_error: Some(format!("the keeper's folder could not be made: {error}")),
                     ..ProcessExit::of(ExitCause::SpawnFailed)
                 };
-                self.decide_own(Input::Process(ProcessFact::Exited { process: token, exit }));
+                self.decide_own(at, Input::Process(ProcessFact::Exited { process: token, exit }));
             }
         }
     }
 
-    pub(super) fn on_message(&mut self, message: LaneMessage) {
-        if let Some(error) = &self.broken {
+    pub(super) fn on_message(&mut self, at: usize, message: LaneMessage) {
+        if let Some(error) = &self.members[at].broken {
             match message {
-                LaneMessage::Shutdown { order, done } => self.shutdown = Some((order, done)),
+                LaneMessage::Shutdown { order, done } => self.members[at].shutdown = Some((order, done)),
                 message => super::refuse(message, error),
             }
             return;
         }
         self.now = self.shared.now();
-        self.idle_since = None;
+        self.members[at].idle_since = None;
+        let Some(message) = self.place(at, message) else { return };
         match message {
             LaneMessage::Command { command, register, operation, answer } => {
                 let stop = Some((*command).clone())
-                    .filter(|command| matches!(command, Command::Interrupt | Command::Stop { .. }));
-                match self.decide(Input::Command(*command)) {
+                    .filter(|command| matches!(command, Command::Interrupt(_) | Command::Stop { .. }));
+                match self.decide(at, Input::Command(*command)) {
                     Ok(reply) => {
                         if let Some(register) = register {
                             self.pending.ops.push(WriteOp::RegisterId(IdRegistration {
                                 kind: Cow::Borrowed(register.kind),
                                 id: register.id,
-                                session: self.bound.key,
+                                session: self.members[at].key,
                                 fingerprint: register.fingerprint,
                             }));
                         }
-                        self.wait_for_commit(answer, reply, operation, stop);
+                        self.wait_for_commit(at, answer, reply, operation, stop);
                     }
                     // Nothing changed, so there is nothing to wait for. Whoever asked may be gone.
                     Err(refusal) => drop(answer.send(Err(HostError::Refused(refusal)))),
                 }
             }
-            LaneMessage::Wake { done } => self.wake.push((false, done)),
-            LaneMessage::Shutdown { order, done } => self.begin_shutdown(order, done),
+            LaneMessage::Wake { done } => self.members[at].wake.push((false, done)),
+            LaneMessage::Shutdown { order, done } => {
+                self.members[at].shutdown = Some((order, done));
+                self.begin_shutdown();
+            }
+            LaneMessage::TakeOver { adoption, operation, answer } => {
+                self.take_over(at, *adoption, operation, answer);
+            }
+            LaneMessage::FenceAhead { known, done } => self.found_ahead(at, known, done),
         }
     }
 
     /// Wakes are answered when the process is looked after and nothing is left to commit.
     pub(super) fn answer_wakes(&mut self) {
-        if self.wake.is_empty() || self.retry_at.is_some() || !self.looked_after() {
+        if self.retry_at.is_some()
+            || self.members.iter().all(|member| member.wake.is_empty())
+            || !self.looked_after()
+        {
             return;
         }
-        if self.wake.iter().any(|(woken, _)| !woken) {
-            for (woken, _) in &mut self.wake {
-                *woken = true;
-            }
-            self.now = self.shared.now();
-            self.decide_own(Input::Wake);
-            if !self.pending.is_empty() || !self.bound.out.events.is_empty() {
-                self.submit();
-                return;
+        for at in 0..self.members.len() {
+            if self.members[at].wake.iter().any(|(woken, _)| !woken) {
+                for (woken, _) in &mut self.members[at].wake {
+                    *woken = true;
+                }
+                self.now = self.shared.now();
+                self.decide_own(at, Input::Wake);
             }
         }
-        for (_, done) in self.wake.drain(..) {
+        if self.has_gathered() {
+            return;
+        }
+        for (_, done) in self.members.iter_mut().flat_map(|member| member.wake.drain(..)) {
             // The host may have stopped waiting.
             let _told = done.send(());
         }
@@ -243,14 +340,15 @@ impl Lane {
         let process_known = match &self.process {
             None => true,
             Some(process) => {
-                process.greeted || self.spawning.is_some() || self.bound.machine.unverifiable.is_some()
+                process.greeted
+                    || self.spawning.is_some()
+                    || self.bound().any(|member| member.machine.unverifiable.is_some())
             }
         };
         process_known
             && self.settling.is_none()
             && self.in_flight.is_none()
-            && self.pending.is_empty()
-            && self.bound.out.events.is_empty()
+            && !self.has_gathered()
             && self.process.as_ref().is_none_or(|process| process.final_exit.is_none())
     }
 }

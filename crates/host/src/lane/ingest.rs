@@ -1,8 +1,8 @@
 //! Reading what the agent said: records by position, each translated, each decided, all of a batch committed with the
 //! position behind them.
 
-use super::Lane;
 use super::batch::Then;
+use super::{Lane, LeavesOut, Refused};
 use crate::fault::FaultPoint;
 use crate::keeping::{Planted, Settled};
 use crate::link::LinkEvent;
@@ -15,7 +15,7 @@ use mainstay_core::session::{Input, Phase};
 use mainstay_core::{AgentEvent, ProcessToken};
 use mainstay_keeper::wire::{RejectedWhy, Status, ToKeeper};
 use mainstay_keeper::{Batch, Control, RecordKind};
-use mainstay_store::{QuarantinedRecord, WriteOp};
+use mainstay_store::{QuarantinedRecord, SessionKey, WriteOp};
 
 /// Bytes of spool read and decided as one batch: large enough to spread a commit over thousands of small frames, small
 /// enough that a command waits a few milliseconds at most behind it.
@@ -36,7 +36,7 @@ impl Lane {
             && process.bell
             && !self.pending.has_records
             && self.retry_at.is_none()
-            && self.bound.machine.phase != Phase::Reserved
+            && !self.bound().any(|member| member.machine.phase == Phase::Reserved)
     }
 
     /// Reads and decides one batch. False: there was nothing.
@@ -62,39 +62,80 @@ impl Lane {
             }
             return false;
         }
-        self.idle_since = None;
         self.pending.has_records = true;
         self.pending.touched = true;
         self.pending.read_from = self.process.as_ref().map(|process| (process.key, from));
-        if self.refused.as_ref().is_some_and(|(at, times, _)| *at == from && *times >= REFUSALS) {
-            self.set_aside(&batch);
-        } else {
-            self.decide_records(&batch);
+        let refused = self.refused.take_if(|refused| refused.position == from && refused.times >= REFUSALS);
+        match refused {
+            None => self.decide_records(&batch),
+            Some(Refused { why, culprit: Some(culprit), .. }) if self.bound().count() > 1 => {
+                self.decide_without(culprit, &why, &batch);
+            }
+            Some(refused) => self.set_aside(&refused.why, &batch),
         }
         true
     }
 
     /// The store decided against what these records make, twice: they are set aside, the position moves on, and the
     /// session says why it cannot go on by itself. Others never notice.
-    fn set_aside(&mut self, batch: &Batch) {
-        let Some((_, _, why)) = self.refused.take() else { return };
-        let Some(process) = &mut self.process else { return };
-        tracing::error!(session = %self.bound.machine.id, why, "records are set aside");
-        for record in batch.records() {
-            self.pending.ops.push(WriteOp::Quarantine(QuarantinedRecord {
-                session: self.bound.key,
-                process: process.key,
-                position: record.position,
-                at: record.at_ms,
-                reason: why.clone(),
-                record: record.payload.iter().copied().take(QUARANTINED_BYTES).collect(),
-            }));
+    fn set_aside(&mut self, why: &str, batch: &Batch) {
+        let bound = self.bound_places();
+        for at in &bound {
+            tracing::error!(session = %self.members[*at].machine.id, why, "records are set aside");
+            for record in batch.records() {
+                self.quarantine(*at, record.position, record.at_ms, why, record.payload);
+            }
         }
+        let Some(process) = &mut self.process else { return };
         process.position = batch.next();
+        for at in bound {
+            self.hold_after_refusal(at, why);
+        }
+    }
+
+    /// One of several sessions is why the store decided against these records, twice: those that are about it are set
+    /// aside for it, and the others go on with theirs.
+    fn decide_without(&mut self, culprit: SessionKey, why: &str, batch: &Batch) {
+        let Some(at) = self.place_of(culprit).filter(|at| self.is_bound(*at)) else {
+            return self.decide_records(batch);
+        };
+        tracing::error!(session = %self.members[at].machine.id, why, "records of a session are set aside");
+        self.hold_after_refusal(at, why);
+        self.leaves_out = Some(LeavesOut { session: self.members[at].key, why: why.to_owned() });
+        self.decide_records(batch);
+        self.leaves_out = None;
+    }
+
+    fn hold_after_refusal(&mut self, at: usize, why: &str) {
         let message = format!(
             "what the agent said could not be recorded ({why}); it is set aside and the agent is ended"
         );
-        self.decide_own(Input::Hold(Failure::new(FailureCode::Other, message)));
+        self.decide_own(at, Input::Hold(Failure::new(FailureCode::Other, message)));
+    }
+
+    fn quarantine(&mut self, at: usize, position: u64, recorded_at: i64, reason: &str, record: &[u8]) {
+        let Some(process) = &self.process else { return };
+        self.pending.ops.push(WriteOp::Quarantine(QuarantinedRecord {
+            session: self.members[at].key,
+            process: process.key,
+            position,
+            at: recorded_at,
+            reason: reason.to_owned(),
+            record: record.iter().copied().take(QUARANTINED_BYTES).collect(),
+        }));
+    }
+
+    /// What the agent said about a session that cannot be loaded, or because of which the store refused, is kept beside
+    /// it.
+    pub(super) fn keep_for_repair(&mut self, at: usize, event: &AgentEvent) {
+        let reason = match (&self.leaves_out, &self.members[at].broken) {
+            (Some(left), _) => left.why.clone(),
+            (None, Some(error)) => error.to_string(),
+            (None, None) => return,
+        };
+        let position = self.process.as_ref().map_or(0, |process| process.position);
+        let said = format!("{event:?}");
+        self.quarantine(at, position, self.now, &reason, said.as_bytes());
     }
 
     fn decide_records(&mut self, batch: &Batch) {
@@ -133,9 +174,12 @@ impl Lane {
             Control::Connected => {
                 ingest(Incoming::Connected);
                 process.connection = connection;
+                for member in &mut self.members {
+                    member.told_to_leave = false;
+                }
                 self.route(&mut translated);
                 let fact = ProcessFact::Connection { process: token.clone(), connection: Some(connection) };
-                self.decide_own(Input::Process(fact));
+                self.decide_for_all(&Input::Process(fact));
             }
             Control::Disconnected { reason } => {
                 ingest(Incoming::Disconnected);
@@ -145,7 +189,7 @@ impl Lane {
                 if reconnects && !ending && !matches!(reason, mainstay_keeper::DisconnectReason::AgentExited)
                 {
                     let fact = ProcessFact::Connection { process: token.clone(), connection: None };
-                    self.decide_own(Input::Process(fact));
+                    self.decide_for_all(&Input::Process(fact));
                     self.pending.then.push(Then::Connect(key));
                 }
             }
@@ -159,7 +203,15 @@ impl Lane {
             }
             Control::InputRefused { n, why } => {
                 let fact = ProcessFact::InputRefused { process: token.clone(), n, why: format!("{why:?}") };
-                self.decide_own(Input::Process(fact));
+                // It carried the message of one of them; to the others it says nothing.
+                let whose = self
+                    .bound_places()
+                    .into_iter()
+                    .find(|at| self.members[*at].machine.submissions.iter().any(|open| open.delivered_as(n)));
+                match whose {
+                    Some(at) => self.decide_own(at, Input::Process(fact)),
+                    None => self.decide_for_all(&Input::Process(fact)),
+                }
             }
             Control::Exit { record } => self.settle_process(processes::exit(&record)),
             Control::EndOfOutput | Control::Unknown => {}
@@ -167,16 +219,15 @@ impl Lane {
     }
 
     fn unreadable_spool(&mut self, why: &str) {
-        tracing::error!(session = %self.bound.machine.id, why, "the spool cannot be read; the process is ended");
-        if self.bound.machine.phase != Phase::Free {
-            let message =
-                format!("what the agent said cannot be read any more ({why}); its process is being ended");
-            self.decide_own(Input::Agent(AgentEvent::Notice {
-                level: NoticeLevel::Error,
-                message,
-                provider: None,
-            }));
-        }
+        let process = self.process.as_ref().map(|process| &process.token);
+        tracing::error!(?process, why, "the spool cannot be read; the process is ended");
+        let message =
+            format!("what the agent said cannot be read any more ({why}); its process is being ended");
+        self.decide_for_all(&Input::Agent(AgentEvent::Notice {
+            level: NoticeLevel::Error,
+            message,
+            provider: None,
+        }));
         let process = self.process.as_ref().map(|process| process.key);
         self.pending.then.push(Then::Close(process, CloseOrder::Kill));
         if let Some(process) = &mut self.process
@@ -220,10 +271,7 @@ impl Lane {
             }
             LinkEvent::Doorbell => process.bell = true,
             LinkEvent::Rejected { why: RejectedWhy::StaleFence { known } } => {
-                let token = process.token.clone();
-                let why = format!("its keeper knows a newer owner (fence {known})");
-                process.link = None;
-                self.decide_own(Input::Process(ProcessFact::Unverifiable { process: token, why }));
+                self.own_keeper_is_ahead(known);
             }
             LinkEvent::Rejected { why } => tracing::warn!(?why, "a keeper refused something"),
             LinkEvent::Closed => {
@@ -253,15 +301,14 @@ impl Lane {
     pub(super) fn on_unanswered(&mut self) {
         self.answer_by = None;
         self.now = self.shared.now();
-        if let Some(process) = &self.process
+        if let Some(process) = &mut self.process
             && process.link.is_some()
             && process.final_exit.is_none()
         {
+            process.doubted = true;
             let why = "its keeper does not answer".to_owned();
-            self.decide_own(Input::Process(ProcessFact::Unverifiable {
-                process: process.token.clone(),
-                why,
-            }));
+            let process = process.token.clone();
+            self.decide_for_all(&Input::Process(ProcessFact::Unverifiable { process, why }));
             self.pending.touched = true;
         }
     }
@@ -269,18 +316,21 @@ impl Lane {
     /// The keeper has said something on a line that it has greeted: it lives.
     fn heard(&mut self) {
         self.answer_by = None;
-        if self.bound.machine.unverifiable.is_some()
-            && let Some(process) = self.process.as_ref().filter(|process| process.greeted)
-            && self.bound.machine.process.as_ref() == Some(&process.token)
-        {
-            let process = process.token.clone();
-            self.decide_own(Input::Process(ProcessFact::Adopted { process }));
-            self.pending.touched = true;
+        let Some(process) = self.process.as_mut().filter(|process| process.greeted) else { return };
+        process.doubted = false;
+        let process = process.token.clone();
+        for at in self.bound_places() {
+            if self.members[at].machine.unverifiable.is_some() {
+                let process = process.clone();
+                self.decide_own(at, Input::Process(ProcessFact::Adopted { process }));
+                self.pending.touched = true;
+            }
         }
     }
 
     fn on_status(&mut self, status: &Status) {
         self.answer_by = None;
+        let standing = self.close_order();
         let Some(process) = &mut self.process else { return };
         let first = !std::mem::replace(&mut process.greeted, true);
         if first && self.shared.has_planted(Planted::NumbersForgotten) {
@@ -303,27 +353,42 @@ impl Lane {
         let adopting = std::mem::take(&mut process.adopting);
         if let Some(link) = &process.link {
             // An order may have been lost between the queue and the keeper, with the line or with a former host.
-            let order = process.close.take().or(self.bound.machine.stopping).filter(|_| !status.ending);
+            let order = process.close.take().or(standing).filter(|_| !status.ending);
             let told = order
                 .is_some_and(|order| link.send_urgent(ToKeeper::Close { order: processes::order(order) }));
             process.close = order.filter(|_| !told);
             process.ending = status.ending || order.is_some();
             let unconnected =
                 status.connection.is_none() && !status.connecting && !status.exited && !status.ending;
-            if process.reconnects && unconnected && process.connection > 0 {
+            if process.reconnects && unconnected && (process.connection > 0 || process.position > 0) {
                 // The order to connect again was lost with the former host.
                 let _sent = link.send_urgent(ToKeeper::Connect);
             }
+            // Said of this process, and never by us: another host made the connection, and its state is lost.
+            if first
+                && process.reconnects
+                && (process.connection == 0 && process.position > 0)
+                && !status.ending
+                && let Some(instead_of) = status.connection
+            {
+                let _sent = link.send_urgent(ToKeeper::Reconnect { instead_of });
+            }
             let _later = link.send(ToKeeper::Committed { position: process.committed });
         }
-        if self.bound.machine.phase == Phase::Reserved {
+        process.doubted = false;
+        process.identity = status.agent.as_ref().map(processes::identity);
+        if self.bound().any(|member| member.machine.phase == Phase::Reserved) {
             self.shared.config.fault.pass(FaultPoint::SpawnedNotRecorded);
-            let agent = status.agent.as_ref().map(processes::identity);
-            self.decide_own(Input::Process(ProcessFact::Started { process: token, agent }));
-        } else if (adopting || self.bound.machine.unverifiable.is_some())
-            && self.bound.machine.process.as_ref() == Some(&token)
-        {
-            self.decide_own(Input::Process(ProcessFact::Adopted { process: token }));
+        }
+        for at in self.bound_places() {
+            let machine = &self.members[at].machine;
+            if machine.phase == Phase::Reserved {
+                self.bring_up(at);
+            } else if adopting || machine.unverifiable.is_some() {
+                let process = token.clone();
+                self.decide_own(at, Input::Process(ProcessFact::Adopted { process }));
+                self.bring_up(at);
+            }
         }
         self.pending.touched = true;
     }
@@ -347,16 +412,9 @@ impl Lane {
                 process.final_exit = Some(exit);
                 process.bell = true;
                 process.link = None;
-                if self.bound.machine.phase == Phase::Reserved && self.retry_at.is_none() {
-                    // It may have run though its start was never recorded: what it said is read before it is settled.
-                    if let Some(exit) = process.final_exit.clone()
-                        && exit.cause != ExitCause::ReservationUnused
-                    {
-                        let fact = ProcessFact::Started { process: process.token.clone(), agent: None };
-                        self.decide_own(Input::Process(fact));
-                    } else if let Some(exit) = process.final_exit.take() {
-                        self.settle_process(exit);
-                    }
+                let reserved = self.bound().any(|member| member.machine.phase == Phase::Reserved);
+                if reserved && self.retry_at.is_none() {
+                    self.settle_unstarted();
                 }
             }
             Settled::Unverifiable(_) if process.unclear < super::UNCLEAR_LOOKS => {
@@ -365,10 +423,31 @@ impl Lane {
             }
             Settled::Unverifiable(why) => {
                 self.relink_at = Some(tokio::time::Instant::now() + super::UNVERIFIABLE_PAUSE);
-                let token = process.token.clone();
-                self.decide_own(Input::Process(ProcessFact::Unverifiable { process: token, why }));
+                process.doubted = true;
+                let process = process.token.clone();
+                self.decide_for_all(&Input::Process(ProcessFact::Unverifiable { process, why }));
                 self.pending.touched = true;
             }
+        }
+    }
+
+    /// It may have run though its start was never recorded: what it said is read before it is settled.
+    fn settle_unstarted(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        match process.final_exit.take() {
+            Some(exit) if exit.cause == ExitCause::ReservationUnused => self.settle_process(exit),
+            Some(exit) => {
+                process.final_exit = Some(exit);
+                let token = process.token.clone();
+                for at in self.bound_places() {
+                    if self.members[at].machine.phase == Phase::Reserved {
+                        let process = token.clone();
+                        let fact = ProcessFact::Started { process, agent: None };
+                        self.decide_own(at, Input::Process(fact));
+                    }
+                }
+            }
+            None => {}
         }
     }
 }

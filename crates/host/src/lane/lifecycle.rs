@@ -1,124 +1,37 @@
 //! A lane's beginning and end, and its process's: created, loaded, started, looked after, settled.
 
 use super::batch::{Batch, Then};
-use super::{Answer, Bound, FromLost, Lane, Process, STORE_PAUSE, Shared, Spawning, stored_row};
+use super::{FromLost, Lane, Member, Process, STORE_PAUSE, Spawning};
 use crate::catalog;
+use crate::config::AgentConfig;
+use crate::conversations::Conversations;
 use crate::error::HostError;
-use crate::host::{NewSessionRequest, Operation};
-use crate::journal::OpenRows;
 use crate::keeping::{Planted, Settled};
-use crate::load;
 use crate::processes::{self, Launch};
-use mainstay_agents::ThreadContext;
+use mainstay_agents::Conversation;
 use mainstay_agents::launch::AgentKind;
-use mainstay_core::digest::sha256_hex;
-use mainstay_core::event::EpochReason;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
-use mainstay_core::session::{Input, Moment, Out, Phase, Reply, StatusReport};
-use mainstay_core::{Command, Cursor, LaunchSnapshot, ProcessToken, Session, SessionId};
+use mainstay_core::session::{Input, Phase};
+use mainstay_core::{Command, LaunchSnapshot, ProcessToken, Session, ThreadId};
 use mainstay_keeper::wire::ToKeeper;
 use mainstay_keeper::{KeeperFolder, ReservedFolder, SpoolReader};
-use mainstay_store::{
-    IdRegistration, NewSession, ProcessKey, ProcessRow, ProcessUpdate, SessionKey, SessionRow, SessionUpdate,
-    WriteOp,
-};
-use std::borrow::Cow;
+use mainstay_store::{ProcessKey, ProcessRow, ProcessUpdate, SessionKey, SessionUpdate, WriteOp};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-/// A session that is being created: decided, not yet durable.
-#[derive(Debug)]
-pub(crate) struct Created {
-    pub(super) bound: Bound,
-    pub(super) batch: Batch,
-    answer: Answer,
-    reply: Reply,
-    operation: Option<Operation>,
-}
-
-impl Created {
-    /// Decides the creation and the first message. Refused: nothing exists.
-    pub(crate) fn new(
-        shared: &Shared,
-        id: SessionId,
-        launch: LaunchSnapshot,
-        request: NewSessionRequest,
-        fingerprint: Vec<u8>,
-        operation: Option<Operation>,
-        answer: Answer,
-    ) -> Result<Self, HostError> {
-        let now = shared.now();
-        let key = shared.store.allocate_session_key();
-        let kind = catalog::configured(&shared.config, &launch.agent)?.kind;
-        let mut batch = Batch { prompt: true, touched: true, ..Batch::default() };
-        batch.ops.push(WriteOp::CreateSession(NewSession {
-            key,
-            id: id.0.clone(),
-            agent: launch.agent.0.clone(),
-            name: request.name.clone(),
-            cwd: launch.cwd.clone(),
-            created_at: now,
-            launch: serde_json::to_vec(&launch).unwrap_or_default(),
-        }));
-        let register = |kind: &'static str, id: String, fingerprint: Vec<u8>| {
-            WriteOp::RegisterId(IdRegistration { kind: Cow::Borrowed(kind), id, session: key, fingerprint })
-        };
-        batch.ops.push(register("session", id.0.clone(), fingerprint));
-        let mut out = Out::default();
-        let mut machine = Session::create(id, request.name, launch, request.options, now, &mut out);
-        let mut reply = Reply::Done;
-        if machine.epoch < shared.store.epoch_floor() {
-            // The id may have been that of a session that is gone with a rewind.
-            machine.begin_epoch(EpochReason::StoreRewound, shared.store.epoch_floor(), now, &mut out);
-        }
-        if let Some((submission, content)) = request.prompt {
-            let adapter = mainstay_agents::adapter(kind);
-            let fresh = shared.clock.fresh_token();
-            let moment = Moment { now, capabilities: adapter.capabilities(), fresh: &fresh };
-            let delivery = mainstay_core::Delivery::Auto;
-            let fingerprint = crate::host::message_fingerprint(&content, delivery);
-            batch.ops.push(register("submission", submission.0.clone(), fingerprint));
-            let send = Command::Send { submission, content, delivery, resends: None };
-            reply = machine.handle(Input::Command(send), &moment, &mut out)?;
-        }
-        let hub = shared.hubs.of(key, Cursor { epoch: 1, seq: 0 });
-        let bound = Bound {
-            key,
-            scope: scope_of(&machine.launch),
-            agent: machine.launch.agent.0.clone(),
-            machine,
-            open: OpenRows::default(),
-            hub,
-            out,
-            submitted: (1, 0),
-            fence: 0,
-            stored: false,
-            shown: None,
-            since_snapshot: 0,
-        };
-        Ok(Self { bound, batch, answer, reply, operation })
-    }
-
-    pub(crate) const fn key(&self) -> SessionKey {
-        self.bound.key
-    }
-
-    pub(super) fn split(self) -> (Bound, Batch, (Answer, Reply, Option<Operation>)) {
-        (self.bound, self.batch, (self.answer, self.reply, self.operation))
-    }
-}
-
-/// The status as the record shows it, so that the feed tells changes only.
-fn shown_in(row: &SessionRow) -> Option<StatusReport> {
-    let status = serde_json::from_value(serde_json::Value::String(row.status.clone())).ok()?;
-    Some(StatusReport { status, reason: row.reason.clone() })
-}
-
-/// The scope in which a thread belongs to one session: agent and account home.
-fn scope_of(launch: &LaunchSnapshot) -> String {
-    format!("{}:{}", launch.agent, launch.account_home.as_deref().unwrap_or("default"))
+/// How a process comes to a lane that never had it.
+pub(super) enum Start {
+    /// Its keeper is to be started.
+    Reserved,
+    /// It lives: where its spool is read from, and the adapter that knows its thread.
+    Adopted {
+        /// In the spool.
+        position: u64,
+        /// Its session is bound there.
+        adapter: Box<dyn mainstay_agents::Adapter>,
+    },
 }
 
 /// What became of starting a keeper.
@@ -147,51 +60,21 @@ impl FromLost for Settled {
 }
 
 impl Lane {
-    pub(super) fn load_bound(shared: &Shared, key: SessionKey) -> Result<(Bound, SessionRow), HostError> {
-        let row = stored_row(shared.store.as_ref(), key)?;
-        let loaded = load::load(shared.store.as_ref(), &row)?;
-        let mut machine = loaded.session;
-        let submitted = (machine.epoch, machine.head);
-        let mut out = Out::default();
-        if machine.epoch < shared.store.epoch_floor() {
-            // The database was rewound: readers may know other events under the numbers that would come next.
-            machine.begin_epoch(
-                EpochReason::StoreRewound,
-                shared.store.epoch_floor(),
-                shared.now(),
-                &mut out,
-            );
+    /// A session whose reservation has no process recorded with it: nothing was started.
+    pub(super) fn settle_unused(&mut self, at: usize) {
+        let member = &self.members[at];
+        if member.claims.is_none()
+            && let Some(process) = member.machine.process.clone()
+        {
+            self.now = self.shared.now();
+            let exit = ProcessExit::of(ExitCause::ReservationUnused);
+            self.decide_own(at, Input::Process(ProcessFact::Exited { process, exit }));
         }
-        let hub = shared.hubs.of(key, Cursor { epoch: row.epoch, seq: row.head });
-        let bound = Bound {
-            key,
-            submitted,
-            fence: row.fence,
-            stored: true,
-            shown: shown_in(&row),
-            since_snapshot: loaded.tail_rows,
-            scope: scope_of(&machine.launch),
-            agent: machine.launch.agent.0.clone(),
-            open: loaded.open,
-            hub,
-            out,
-            machine,
-        };
-        Ok((bound, row))
     }
 
-    /// Takes up the process that the record names, if there is one.
-    pub(super) async fn begin(&mut self, row: SessionRow) {
-        let Some(key) = row.process else {
-            self.process = None;
-            if let Some(token) = self.bound.machine.process.clone() {
-                // Reserved, and no process was ever recorded with it: nothing was started.
-                self.now = self.shared.now();
-                let exit = ProcessExit::of(ExitCause::ReservationUnused);
-                self.decide_own(Input::Process(ProcessFact::Exited { process: token, exit }));
-            }
-            return;
-        };
+    /// Takes up the process that the records of the sessions here name.
+    pub(super) async fn take_up(&mut self, key: ProcessKey) {
+        self.now = self.shared.now();
         let shared = self.shared.clone();
         let read = self.shared.blocking.run(move || {
             let process = shared.store.process(key)?;
@@ -199,19 +82,11 @@ impl Lane {
             let inputs = shared.store.inputs(key, 0)?;
             Ok::<_, mainstay_store::ReadError>((process, states, inputs))
         });
-        let (process, states, inputs) = match read.await {
-            Ok(Ok((Some(process), states, inputs))) => (process, states, inputs),
-            Ok(Ok((None, ..))) => {
-                // The session names a process that has no record: nothing can be proven about it.
-                if let Some(process) = self.bound.machine.process.clone() {
-                    self.now = self.shared.now();
-                    let why = "its record is missing".to_owned();
-                    self.decide_own(Input::Process(ProcessFact::Unverifiable { process, why }));
-                }
-                return;
-            }
+        let (row, states, inputs) = match read.await {
+            Ok(Ok((Some(row), states, inputs))) => (row, states, inputs),
+            Ok(Ok((None, ..))) => return self.process_unrecorded(key),
             Ok(Err(error)) => {
-                tracing::error!(session = %self.bound.machine.id, %error, "the process's record cannot be read");
+                tracing::error!(process = key.0, %error, "the process's record cannot be read");
                 self.retry_at = Some(Instant::now() + STORE_PAUSE);
                 return;
             }
@@ -220,14 +95,15 @@ impl Lane {
                 return;
             }
         };
-        let folder = self.shared.keeping.folder(&process.token);
-        let mut kept = self.process.take().filter(|kept| kept.token.as_str() == process.token);
-        let launch = self.doubtful_launch.take_if(|reserved| reserved.folder().token == process.token);
-        let mut taken = self.bare_process(ProcessToken(process.token.clone()), folder, process.key);
-        taken.position = process.position;
-        taken.committed = process.position;
-        taken.connection = process.connection;
-        taken.last_input = process.last_input;
+        let folder = self.shared.keeping.folder(&row.token);
+        let mut kept = self.process.take().filter(|kept| kept.token.as_str() == row.token);
+        let launch = self.doubtful_launch.take_if(|reserved| reserved.folder().token == row.token);
+        let profile = String::from_utf8_lossy(&row.profile).into_owned();
+        let mut taken = self.bare_process(ProcessToken(row.token), folder, key, row.fence, profile);
+        taken.position = row.position;
+        taken.committed = row.position;
+        taken.connection = row.connection;
+        taken.last_input = row.last_input;
         if !self.shared.has_planted(Planted::OutboxForgotten) {
             taken.unrecorded = inputs.rows.into();
         }
@@ -236,44 +112,76 @@ impl Lane {
             whole &= state.version == taken.adapter.state_version()
                 && taken.adapter.restore(&state.scope, &state.body);
         }
-        taken.adapter.bind(&self.bound.machine.id, context(&self.bound.machine));
-        taken.close = self.bound.machine.stopping;
+        for member in self.members.iter().filter(|member| member.claims == Some(key)) {
+            taken.adapter.bind(&member.machine.id, member.context());
+            taken.doubted |= member.machine.unverifiable.is_some();
+            if matches!(member.machine.phase, Phase::Opening | Phase::Held) {
+                taken.ready.clone_from(&member.machine.agent);
+            }
+        }
         if let Some(kept) = &mut kept {
             taken.permit = kept.permit.take();
-            taken.close = kept.close.take().or(taken.close);
+            taken.close = kept.close.take();
             taken.ending = kept.ending;
+            taken.identity = kept.identity.take();
         }
         if !whole {
             // Of another version: it cannot be spoken with on the connection that its former state belongs to.
-            tracing::warn!(session = %self.bound.machine.id, "an adapter's state is of another version; the agent is ended and taken up again");
+            tracing::warn!(
+                process = key.0,
+                "an adapter's state is of another version; the agent is ended and taken up again"
+            );
             taken.close = Some(CloseOrder::Host);
         }
+        if let Some(exit) = row.ended_at.and(row.exit).and_then(|exit| serde_json::from_slice(&exit).ok()) {
+            // Settled for others while the record of a session here could not be read.
+            self.process = Some(taken);
+            return self.settle_process(exit);
+        }
+        self.process = Some(taken);
+        let standing = self.close_order();
+        let reserved = self.bound().any(|member| member.machine.phase == Phase::Reserved);
+        let unstarted = self.bound().all(|member| member.machine.phase == Phase::Reserved);
+        let hello = self.hello();
+        let Some(taken) = &mut self.process else { return };
+        taken.close = taken.close.or(standing);
         match kept {
             // A reload after a failed commit: the line is still good, only what was decided is gone.
             Some(mut kept) if kept.link.is_some() => {
                 // The keeper answers a second hello with where it stands.
                 taken.link = kept.link.take();
-                let greeted = taken.link.as_ref().is_some_and(|link| link.send_urgent(self.hello()));
+                let greeted = taken.link.as_ref().is_some_and(|link| link.send_urgent(hello));
                 self.answer_by = Some(Instant::now() + super::ANSWER_DEADLINE);
                 if !greeted {
                     taken.link = None;
                     self.relink_at = Some(Instant::now() + super::RELINK_PAUSE);
                 }
-                self.process = Some(taken);
             }
-            _ if launch.is_some() && self.bound.machine.phase == Phase::Reserved => {
-                self.process = Some(taken);
+            _ if launch.is_some() && reserved => {
                 if let Some(reserved) = launch {
                     self.launch(*reserved);
                 }
             }
-            _ if self.spawning.is_some() => self.process = Some(taken),
+            _ if self.spawning.is_some() => {}
             _ => {
-                taken.adopting = self.bound.machine.phase != Phase::Reserved;
-                taken.permit =
-                    taken.permit.or_else(|| self.shared.processes.clone().try_acquire_owned().ok());
-                self.process = Some(taken);
+                taken.adopting = !unstarted;
+                if taken.permit.is_none() {
+                    taken.permit = self.shared.processes.clone().try_acquire_owned().ok();
+                }
                 self.look_at_process();
+            }
+        }
+    }
+
+    /// Sessions name a process that has no record: nothing can be proven about it.
+    fn process_unrecorded(&mut self, key: ProcessKey) {
+        for at in 0..self.members.len() {
+            let member = &self.members[at];
+            if member.claims == Some(key)
+                && let Some(process) = member.machine.process.clone()
+            {
+                let why = "its record is missing".to_owned();
+                self.decide_own(at, Input::Process(ProcessFact::Unverifiable { process, why }));
             }
         }
     }
@@ -281,70 +189,111 @@ impl Lane {
     /// Loads everything again after a failed commit.
     pub(super) async fn reload(&mut self) {
         self.retry_at = None;
-        let (shared, key) = (self.shared.clone(), self.bound.key);
-        let loading = self.shared.blocking.run(move || Self::load_bound(&shared, key)).await;
-        match loading.unwrap_or(Err(HostError::ShuttingDown)) {
-            Ok((bound, row)) => {
-                self.bound = bound;
-                self.broken = None;
-                self.pending = Batch::default();
-                for (woken, _) in &mut self.wake {
-                    *woken = false;
+        let keys: Vec<SessionKey> = self.members.iter().map(|member| member.key).collect();
+        let shared = self.shared.clone();
+        let loading = self
+            .shared
+            .blocking
+            .run(move || keys.into_iter().map(|key| (key, Member::load(&shared, key))).collect::<Vec<_>>());
+        let Ok(loaded) = loading.await else {
+            self.retry_at = Some(Instant::now() + STORE_PAUSE);
+            return;
+        };
+        self.pending = Batch::default();
+        let mut whole = true;
+        for (key, loaded) in loaded {
+            let Some(at) = self.place_of(key) else { continue };
+            let alone = self.members.len() == 1;
+            let member = &mut self.members[at];
+            match loaded {
+                Ok(loaded) => member.replace(loaded),
+                // Its creation did not commit: there is no such session.
+                Err(HostError::SessionUnknown(_)) => {
+                    let unborn = self.members.remove(at);
+                    self.release(unborn);
                 }
-                self.begin(row).await;
-                if self.retry_at.is_some() {
-                    return;
+                Err(error) => {
+                    tracing::error!(session = %member.machine.id, %error, "the session cannot be loaded again yet");
+                    for (_, done) in member.wake.drain(..) {
+                        // What cannot be loaded cannot be looked after; the others must not wait for it.
+                        let _told = done.send(());
+                    }
+                    // One that is damaged stops no other; what fails for now is tried again for all.
+                    whole &= matches!(error, HostError::Unreadable { .. }) && !alone;
+                    member.broken = Some(error);
                 }
-                if let Some(reserved) = self.doubtful_launch.take() {
-                    // Its reservation did not commit: nothing was started.
-                    let folder = reserved.folder().clone();
-                    drop(reserved);
-                    self.shared.remove_folder(folder);
-                }
-                self.journal_unrecorded_stops();
-            }
-            // Its creation did not commit: there is no such session.
-            Err(HostError::SessionUnknown(_)) => self.leaving = true,
-            Err(error) => {
-                tracing::error!(session = %self.bound.machine.id, %error, "the session cannot be loaded again yet");
-                for (_, done) in self.wake.drain(..) {
-                    // What cannot be loaded cannot be looked after; the others must not wait for it.
-                    let _told = done.send(());
-                }
-                self.broken = Some(error);
-                self.retry_at = Some(Instant::now() + STORE_PAUSE);
             }
         }
+        if !whole {
+            self.retry_at = Some(Instant::now() + STORE_PAUSE);
+            return;
+        }
+        match self.members.iter().find_map(|member| member.claims) {
+            Some(process) => self.take_up(process).await,
+            None => self.process = None,
+        }
+        if self.retry_at.is_some() {
+            return;
+        }
+        for at in 0..self.members.len() {
+            // One that was leaving may be bound now: it is asked here what it was to be asked elsewhere.
+            let asked = self.members[at].stay();
+            self.settle_unused(at);
+            if let Some(message) = asked {
+                self.on_message(at, message);
+            }
+        }
+        if let Some(reserved) = self.doubtful_launch.take() {
+            // Its reservation did not commit: nothing was started.
+            let folder = reserved.folder().clone();
+            drop(reserved);
+            self.shared.remove_folder(folder);
+        }
+        self.journal_unrecorded_stops();
     }
 
     /// Decides stops again that left unrecorded. What they tell the agent again is aimed at ids and changes nothing.
     fn journal_unrecorded_stops(&mut self) {
-        for stop in std::mem::take(&mut self.unrecorded_stops) {
-            let machine = &self.bound.machine;
-            let runs = !machine.turns.is_empty() || machine.input_untaken();
-            if runs || matches!(stop, Command::Stop { .. }) {
-                self.now = self.shared.now();
-                self.decide_own(Input::Command(stop));
-                self.pending.stop = true;
+        for at in 0..self.members.len() {
+            for stop in std::mem::take(&mut self.members[at].unrecorded_stops) {
+                let machine = &self.members[at].machine;
+                let runs = !machine.turns.is_empty() || machine.input_untaken();
+                if runs || matches!(stop, Command::Stop { .. }) {
+                    self.now = self.shared.now();
+                    self.decide_own(at, Input::Command(stop));
+                    self.pending.stop = true;
+                }
             }
         }
     }
 
     /// Ends the process by the machine's own decision, so that messages wait for the next one from now on.
-    pub(super) fn close_in_order(&mut self, order: CloseOrder) {
+    pub(super) fn close_in_order(&mut self, at: usize, order: CloseOrder) {
         self.now = self.shared.now();
-        if self.decide(Input::Command(Command::Stop { order })).is_err() {
+        if self.decide(at, Input::Command(Command::Stop { order })).is_err() && self.bound().count() <= 1 {
             // A deleted session takes no commands; its process ends all the same.
             self.order_close(order);
         }
     }
 
-    fn bare_process(&self, token: ProcessToken, folder: KeeperFolder, key: ProcessKey) -> Process {
+    fn bare_process(
+        &self,
+        token: ProcessToken,
+        folder: KeeperFolder,
+        key: ProcessKey,
+        fence: u64,
+        profile: String,
+    ) -> Process {
         let kind = self.kind;
         let reconnects = matches!(kind, AgentKind::Codex);
         Process {
             key,
             token,
+            fence,
+            profile,
+            doubted: false,
+            identity: None,
+            ready: None,
             adapter: mainstay_agents::adapter(kind),
             reader: SpoolReader::open(folder.spool_path()),
             folder,
@@ -366,38 +315,62 @@ impl Lane {
             reconnects,
             final_exit: None,
             close: None,
+            asked_to_close: None,
             permit: None,
         }
     }
 
     /// A process that is being reserved: its record goes into the batch that holds the reservation.
-    pub(super) fn new_process(&mut self, token: ProcessToken, folder: KeeperFolder, fence: u64) -> Process {
+    pub(super) fn new_process(
+        &mut self,
+        at: usize,
+        token: ProcessToken,
+        folder: KeeperFolder,
+        fence: u64,
+        start: Start,
+    ) {
+        let (state, position, adapter) = match start {
+            Start::Reserved => ("reserved", 0, None),
+            Start::Adopted { position, adapter } => ("adopted", position, Some(adapter)),
+        };
         let key = self.shared.store.allocate_process_key();
+        let member = &self.members[at];
+        let profile = member.profile.clone();
         self.pending.ops.push(WriteOp::CreateProcess(ProcessRow {
             key,
             token: token.0.clone(),
-            agent: self.bound.agent.clone(),
-            profile: sha256_hex(self.bound.scope.as_bytes()).into_bytes(),
-            state: "reserved".to_owned(),
+            agent: member.agent.clone(),
+            profile: profile.clone().into_bytes(),
+            state: state.to_owned(),
             fence,
             created_at: self.now,
-            position: 0,
+            position,
             connection: 0,
             last_input: 0,
             ended_at: None,
             exit: None,
         }));
-        let mut update = SessionUpdate::new(self.bound.key, self.now);
-        update.process = Some(Some(key));
-        self.pending.ops.push(WriteOp::UpdateSession(update));
-        let mut process = self.bare_process(token, folder, key);
-        process.adapter.bind(&self.bound.machine.id, context(&self.bound.machine));
-        process
+        if self.shared.registry.own(key, &self.joined_by).is_err() {
+            // The store never gives a key twice.
+            tracing::error!(process = key.0, "a new process has an owner already");
+        }
+        let mut process = self.bare_process(token, folder, key, fence, profile);
+        (process.position, process.committed) = (position, position);
+        let adopted = adapter.is_some();
+        if let Some(adapter) = adapter {
+            process.adapter = adapter;
+        }
+        self.process = Some(process);
+        if adopted {
+            self.claim(at);
+        } else {
+            self.bind(at);
+        }
     }
 
     /// Starts the keeper of a committed reservation.
     pub(super) fn launch(&mut self, reserved: ReservedFolder) {
-        let spec = self.launch_spec(&reserved);
+        let spec = self.launch_spec(&reserved.folder().token);
         let (cancel, called_off) = oneshot::channel();
         let shared = self.shared.clone();
         let task = tokio::spawn(async move {
@@ -430,26 +403,58 @@ impl Lane {
         self.spawning = Some(Spawning { task, cancel: Some(cancel) });
     }
 
-    fn launch_spec(&self, reserved: &ReservedFolder) -> Result<mainstay_keeper::LaunchSpec, String> {
+    fn launch_spec(&self, token: &str) -> Result<mainstay_keeper::LaunchSpec, String> {
         let config = &self.shared.config;
-        let launch = &self.bound.machine.launch;
-        let agent = catalog::configured(config, &launch.agent).map_err(|error| error.to_string())?;
+        let Some(first) = self.bound().next() else {
+            return Err("the session that it was for is gone".to_owned());
+        };
+        let pinned = &first.machine.launch;
+        let agent = catalog::configured(config, &pinned.agent).map_err(|error| error.to_string())?;
         let command = catalog::command(config, agent).ok_or_else(|| {
             format!(
                 "its program {:?} is not there; `mainstay agents` says how to install it",
                 agent.command.first()
             )
         })?;
+        let conversation = self.conversation(agent, &first.machine)?;
         let launch = Launch {
-            token: &reserved.folder().token,
-            process_fence: self.bound.machine.fence.0,
-            agent_name: launch.agent.as_str(),
+            token,
+            process_fence: self.process.as_ref().map_or(0, |process| process.fence),
+            agent_name: pinned.agent.as_str(),
             agent,
             command,
-            account_home: launch.account_home.as_ref().map(PathBuf::from),
-            cwd: PathBuf::from(&launch.cwd),
+            account_home: pinned.account_home.as_ref().map(PathBuf::from),
+            // Of the session that it is started for. Each thread has its own; that of the process matters to none.
+            cwd: PathBuf::from(&pinned.cwd),
+            conversation,
+            additional_directories: pinned.additional_directories.clone(),
         };
         processes::launch_spec(config, launch).map_err(|error| error.to_string())
+    }
+
+    /// The files that the agent keeps about its conversations, where its protocol cannot be asked.
+    pub(super) fn conversations(
+        &self,
+        agent: &AgentConfig,
+        launch: &LaunchSnapshot,
+    ) -> Option<Conversations> {
+        let env = self.shared.config.agent_environment(agent);
+        Conversations::of(agent.kind, launch.account_home.as_deref(), &env)
+    }
+
+    /// The conversation that a process is started for, where that is decided at its start.
+    fn conversation(&self, agent: &AgentConfig, machine: &Session) -> Result<Option<Conversation>, String> {
+        let Some(conversations) = self.conversations(agent, &machine.launch) else { return Ok(None) };
+        let start = conversations.start(machine)?;
+        // No process of ours has it now: whoever has is somebody else. The source of a branch is only read.
+        if let Conversation::Resume(id) | Conversation::New(id) = &start
+            && let Some(pid) = conversations.holder(&ThreadId::from(id.as_str()))
+        {
+            return Err(format!(
+                "its conversation {id} is open in process {pid}, which is not ours; end that first"
+            ));
+        }
+        Ok(Some(start))
     }
 
     pub(super) fn on_spawned(&mut self, outcome: SpawnOutcome) {
@@ -476,7 +481,7 @@ impl Lane {
         ToKeeper::Hello {
             version: mainstay_keeper::spec::PROTOCOL_VERSION,
             host_id: self.shared.config.host_id.0.clone(),
-            process_fence: self.bound.machine.fence.0,
+            process_fence: self.process.as_ref().map_or(0, |process| process.fence),
         }
     }
 
@@ -529,8 +534,9 @@ impl Lane {
         }
     }
 
-    /// Everything of a process that is proven gone is settled, in one batch.
+    /// Everything of a process that is proven gone is settled, in one batch, for every session that was bound to it.
     pub(super) fn settle_process(&mut self, exit: ProcessExit) {
+        let bound = self.bound_places();
         let Some(process) = self.process.take() else {
             return;
         };
@@ -541,19 +547,22 @@ impl Lane {
         ended.position = Some(process.position);
         ended.ended_at = Some(self.now);
         ended.exit = serde_json::to_vec(&exit).ok();
-        let mut freed = SessionUpdate::new(self.bound.key, self.now);
-        freed.process = Some(None);
-        self.pending.ops.extend([
-            WriteOp::UpdateProcess(ended),
-            WriteOp::DropAdapterState { process: process.key, scope: None },
-            WriteOp::TrimInputs { process: process.key, up_to: process.last_input },
-            WriteOp::UpdateSession(freed),
-        ]);
-        self.pending.frames.retain(|frame| frame.process != process.key);
+        self.forget_process(&process, ended);
         self.pending.then.push(Then::Remove(process.folder.clone()));
-        if self.bound.machine.process.as_ref() == Some(&process.token) {
-            let fact = ProcessFact::Exited { process: process.token.clone(), exit };
-            self.decide_own(Input::Process(fact));
+        self.pending.then.push(Then::Disown(process.key));
+        for at in &bound {
+            // Before any of them decides: one may acquire the next process, and others join it there.
+            let member = &mut self.members[*at];
+            member.claims = None;
+            let mut freed = SessionUpdate::new(member.key, self.now);
+            freed.process = Some(None);
+            self.pending.ops.push(WriteOp::UpdateSession(freed));
+        }
+        for at in bound {
+            if self.members[at].machine.process.as_ref() == Some(&process.token) {
+                let fact = ProcessFact::Exited { process: process.token.clone(), exit: exit.clone() };
+                self.decide_own(at, Input::Process(fact));
+            }
         }
     }
 
@@ -562,33 +571,48 @@ impl Lane {
         let mut ended = ProcessUpdate::new(process.key);
         ended.state = Some("abandoned".to_owned());
         ended.ended_at = Some(self.now);
-        let mut freed = SessionUpdate::new(self.bound.key, self.now);
-        freed.process = Some(None);
-        self.pending.frames.retain(|frame| frame.process != process.key);
-        self.pending.ops.extend([
-            WriteOp::UpdateProcess(ended),
-            WriteOp::DropAdapterState { process: process.key, scope: None },
-            WriteOp::TrimInputs { process: process.key, up_to: process.last_input },
-            WriteOp::UpdateSession(freed),
-        ]);
+        self.forget_process(&process, ended);
+        self.pending.then.push(Then::Disown(process.key));
+        for member in self.members.iter_mut().filter(|member| member.claims == Some(process.key)) {
+            member.claims = None;
+            let mut freed = SessionUpdate::new(member.key, self.now);
+            freed.process = Some(None);
+            self.pending.ops.push(WriteOp::UpdateSession(freed));
+        }
         self.pending.touched = true;
         self.settling = None;
         self.relink_at = None;
     }
 
-    pub(super) fn begin_shutdown(&mut self, order: Option<CloseOrder>, done: oneshot::Sender<()>) {
-        let resumable = self.bound.machine.agent.as_ref().is_none_or(|agent| agent.resumable != Some(false));
-        let order = match order {
-            // Only idle agents are closed, and only those that can take their conversation up again.
-            Some(CloseOrder::Idle) if self.bound.machine.nothing_owed() && resumable => {
-                Some(CloseOrder::Host)
-            }
+    fn forget_process(&mut self, process: &Process, ended: ProcessUpdate) {
+        self.pending.frames.retain(|frame| frame.process != process.key);
+        self.pending.ops.extend([
+            WriteOp::UpdateProcess(ended),
+            WriteOp::DropAdapterState { process: process.key, scope: None },
+            WriteOp::TrimInputs { process: process.key, up_to: process.last_input },
+        ]);
+    }
+
+    /// The host goes. Decided once every session of the lane was told.
+    pub(super) fn begin_shutdown(&mut self) {
+        if self.shutdown.is_some() || self.members.iter().any(|member| member.shutdown.is_none()) {
+            return;
+        }
+        let asked = self.members.iter().find_map(|member| member.shutdown.as_ref()?.0);
+        let at_rest = self.bound().all(|member| member.machine.nothing_owed() && member.is_resumable());
+        let order = match asked {
+            // Only idle agents are closed, and only those that can take their conversations up again.
+            Some(CloseOrder::Idle) if at_rest => Some(CloseOrder::Host),
             Some(CloseOrder::Idle) | None => None,
             Some(order) => Some(order),
         };
-        self.shutdown = Some((order, done));
+        self.shutdown = Some(order);
         match order {
-            Some(order) => self.close_in_order(order),
+            Some(order) => {
+                for at in self.bound_places() {
+                    self.close_in_order(at, order);
+                }
+            }
             None => {
                 // What is not started yet is for the next host to start.
                 if let Some(cancel) = self.spawning.as_mut().and_then(|spawning| spawning.cancel.take()) {
@@ -596,16 +620,6 @@ impl Lane {
                 }
             }
         }
-    }
-}
-
-fn context(session: &Session) -> ThreadContext {
-    let launch = &session.launch;
-    ThreadContext {
-        cwd: launch.cwd.clone(),
-        additional_directories: launch.additional_directories.clone(),
-        mcp_servers: launch.mcp_servers.clone(),
-        instructions: launch.instructions.clone(),
     }
 }
 

@@ -8,34 +8,45 @@ mod batch;
 mod decide;
 mod ingest;
 mod lifecycle;
+mod member;
+mod sharing;
+mod takeover;
 
 use crate::config::HostConfig;
 use crate::error::HostError;
 use crate::host::{Answered, Operation};
-use crate::hub::{Hub, Hubs};
-use crate::journal::OpenRows;
+use crate::hub::Hubs;
 use crate::keeping::{Blocking, Clock, Keeping, Planted, Settled};
 use crate::link::{Link, LinkEvent};
-use crate::registry::{Registry, Seat};
+use crate::registry::{JoinSender, Registry, Seat};
 use batch::{Batch, InFlight};
-pub(crate) use lifecycle::Created;
 use lifecycle::SpawnOutcome;
 pub(crate) use lifecycle::chain;
 use mainstay_agents::{Adapter, AgentKind};
-use mainstay_core::process::{CloseOrder, ProcessExit};
-use mainstay_core::session::Out;
-use mainstay_core::{Capabilities, Command, ProcessToken, Session};
+use mainstay_core::agent::AgentInfo;
+use mainstay_core::process::{CloseOrder, ProcessExit, ProcessId};
+use mainstay_core::session::{Input, Phase};
+use mainstay_core::{Capabilities, Command, ProcessToken};
 use mainstay_keeper::{KeeperFolder, ReservedFolder, SpoolReader};
-use mainstay_store::{NewInput, ProcessKey, SessionKey, SessionRow, Store};
+use mainstay_store::{NewInput, ProcessKey, SessionKey, Store};
+pub(crate) use member::thread_scope;
+pub(crate) use member::{Created, Join};
+use member::{Member, Moving, Parting};
+use sharing::{Offer, Seating};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot};
+pub(crate) use takeover::Adoption;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// A lane without a process ends after this long without a message: a session at rest costs no task.
+/// A session at rest needs no lane after this long without a message: it costs no task.
 const LANE_IDLE: Duration = Duration::from_millis(50);
+/// A session that left a shared process stays in its lane for this long: Codex lets a thread go about 65 seconds after
+/// its last subscriber (measured, codex.md 8), and until then only this process can take it up again.
+const RELEASE_WAIT: Duration = Duration::from_secs(90);
 /// How long to wait before trying to reach a keeper again whose socket does not answer though its lock is held.
 pub(crate) const RELINK_PAUSE: Duration = Duration::from_millis(200);
 /// Looks that prove nothing are repeated this often before the process is called unverifiable: a keeper that is just
@@ -48,6 +59,8 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(15);
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// How often an unverifiable process is looked at again.
 const UNVERIFIABLE_PAUSE: Duration = Duration::from_secs(5);
+/// How often the wall clock is compared with what a session waits for.
+const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How long to wait before the store is tried again after it failed.
 const STORE_PAUSE: Duration = Duration::from_millis(500);
 
@@ -106,6 +119,10 @@ pub(crate) enum LaneMessage {
     },
     /// The host is there: look after the process and go on with what is owed. Answered when that is settled.
     Wake { done: oneshot::Sender<()> },
+    /// Bind the session to a living process that its record does not know.
+    TakeOver { adoption: Box<Adoption>, operation: Option<Operation>, answer: Answer },
+    /// An unclaimed keeper knows a later owner of the session than its record does. Answered when that is settled.
+    FenceAhead { known: u64, done: oneshot::Sender<()> },
     /// The host goes. With an order, the process is ended first.
     Shutdown { order: Option<CloseOrder>, done: oneshot::Sender<()> },
 }
@@ -118,34 +135,20 @@ pub(crate) struct RegisterId {
     pub(crate) fingerprint: Vec<u8>,
 }
 
-/// A session bound to the lane.
-#[derive(Debug)]
-struct Bound {
-    key: SessionKey,
-    machine: Session,
-    open: OpenRows,
-    hub: Arc<Hub>,
-    /// What the machine decided since the last batch was submitted.
-    out: Out,
-    /// (epoch, head) as last submitted.
-    submitted: (u64, u64),
-    /// The fence as last submitted; checked inside the transaction.
-    fence: u64,
-    /// Its record exists: the fence can be checked.
-    stored: bool,
-    /// The status as last submitted.
-    shown: Option<mainstay_core::session::StatusReport>,
-    /// Rows since the last snapshot.
-    since_snapshot: usize,
-    agent: String,
-    /// The thread scope: agent and account home.
-    scope: String,
-}
-
 /// The process of a lane.
 struct Process {
     key: ProcessKey,
     token: ProcessToken,
+    /// The fence of the acquisition that it was started for.
+    fence: u64,
+    /// The launch profile that sessions must have to share it.
+    profile: String,
+    /// It can be proven neither alive nor gone.
+    doubted: bool,
+    /// Who it is, once its keeper has said so.
+    identity: Option<ProcessId>,
+    /// What its handshake said, for sessions that come later.
+    ready: Option<AgentInfo>,
     folder: KeeperFolder,
     adapter: Box<dyn Adapter>,
     reader: SpoolReader,
@@ -176,6 +179,8 @@ struct Process {
     bell: bool,
     /// To be told to the keeper as soon as it can be.
     close: Option<CloseOrder>,
+    /// The order that stands, or waits for its commit.
+    asked_to_close: Option<CloseOrder>,
     /// A returning host has not told the session yet.
     adopting: bool,
     /// The transport can be connected again (`ws+unix`).
@@ -205,9 +210,15 @@ struct Spawning {
 #[derive(Debug)]
 pub(crate) struct Lane {
     shared: Arc<Shared>,
-    /// There until the lane gives it up.
-    seat: Option<Seat>,
-    bound: Bound,
+    members: Vec<Member>,
+    /// Where the next look for messages begins, so that no session's mailbox starves another's.
+    heard: usize,
+    /// By which sessions come.
+    joins: mpsc::UnboundedReceiver<Join>,
+    /// Handed to the registry, so that they find here.
+    joined_by: JoinSender,
+    /// The lane's offer to sessions of the same profile.
+    offer: Option<Offer>,
     process: Option<Process>,
     /// Reserved in the batch that is being gathered; started by its commit.
     spawning: Option<Spawning>,
@@ -216,17 +227,12 @@ pub(crate) struct Lane {
     retry_at: Option<Instant>,
     pending: Batch,
     in_flight: Option<InFlight>,
-    idle_since: Option<Instant>,
-    shutdown: Option<(Option<CloseOrder>, oneshot::Sender<()>)>,
-    /// Whether the machine was woken, and whom to tell when that is done.
-    wake: Vec<(bool, oneshot::Sender<()>)>,
-    leaving: bool,
-    /// Stops that left though the store refused to record them: they are journaled as soon as it takes writes again.
-    unrecorded_stops: Vec<Command>,
-    /// The position whose records the store refused, and how often in a row.
-    refused: Option<(u64, u32, String)>,
-    /// Why the session cannot be loaded again just now: commands are answered with it.
-    broken: Option<HostError>,
+    /// All sessions were told that the host goes: how the process is ended first, if it is.
+    shutdown: Option<Option<CloseOrder>>,
+    /// The records that the store refused.
+    refused: Option<Refused>,
+    /// While records are decided that one session may have nothing of.
+    leaves_out: Option<LeavesOut>,
     /// A reservation whose commit may or may not have happened.
     doubtful_launch: Option<Box<ReservedFolder>>,
     unstall_at: Option<Instant>,
@@ -242,10 +248,30 @@ pub(crate) struct Lane {
     fresh: ProcessToken,
 }
 
+/// Records that the store refused.
+#[derive(Debug)]
+struct Refused {
+    /// Where they begin.
+    position: u64,
+    /// How often in a row.
+    times: u32,
+    why: String,
+    /// The session because of which, where the store could say.
+    culprit: Option<SessionKey>,
+}
+
+/// The session that is left out of what is being decided, and why.
+#[derive(Debug)]
+struct LeavesOut {
+    session: SessionKey,
+    why: String,
+}
+
 /// What woke the lane.
 enum Woken {
     Committed(Result<mainstay_store::Committed, mainstay_store::WriteError>),
-    Message(Option<LaneMessage>),
+    Message(usize, Option<LaneMessage>),
+    Joined(Option<Join>),
     Link(Option<LinkEvent>),
     Spawned(SpawnOutcome),
     Settled(Settled),
@@ -254,66 +280,88 @@ enum Woken {
     Unanswered,
     Ping,
     Retry,
+    Due,
     Idle,
 }
 
 impl Lane {
-    /// Runs the lane of a stored session until it has nothing to do.
+    /// Runs the lane of a stored session until it has nothing to do, or brings the session to the lane of its process.
     pub(crate) async fn run(shared: Arc<Shared>, seat: Seat) {
-        let key = seat.key;
-        let loading = {
-            let shared = shared.clone();
-            let blocking = shared.blocking;
-            blocking.run(move || Self::load_bound(&shared, key)).await
-        };
-        let loaded = loading.unwrap_or_else(|_| Err(HostError::ShuttingDown));
-        match loaded {
-            Ok((bound, row)) => match Self::new(shared.clone(), bound) {
-                Ok(new) => {
-                    let mut lane = new(seat);
-                    lane.begin(row).await;
-                    lane.work().await;
-                    lane.retire();
+        let mut seat = seat;
+        loop {
+            let key = seat.key;
+            let loading = {
+                let shared = shared.clone();
+                shared.blocking.run(move || Member::load(&shared, key))
+            };
+            let loaded = loading.await.unwrap_or_else(|_| Err(HostError::ShuttingDown));
+            let lane = loaded.and_then(|member| Ok((Self::new(shared.clone(), &member)?, member)));
+            let (mut lane, mut member) = match lane {
+                Ok(loaded) => loaded,
+                Err(error) => {
+                    tracing::error!(session = %key, %error, "a session cannot be loaded; it waits for repair");
+                    return Self::refuse_all(&shared, seat, &error).await;
                 }
-                Err(error) => Self::refuse_all(&shared, seat, &error).await,
-            },
-            Err(error) => {
-                tracing::error!(session = %key, %error, "a session cannot be loaded; it waits for repair");
-                Self::refuse_all(&shared, seat, &error).await;
+            };
+            match member.claims {
+                None => {
+                    member.seat = Some(seat);
+                    lane.members.push(member);
+                    lane.settle_unused(0);
+                }
+                Some(process) => match lane.take_seats(process, member, seat).await {
+                    Seating::Taken => lane.take_up(process).await,
+                    // Its lane was just ending: the session is read again.
+                    Seating::Again(returned) => {
+                        seat = returned;
+                        tokio::task::yield_now().await;
+                        continue;
+                    }
+                    Seating::HandedOver => return,
+                },
             }
+            lane.work().await;
+            return lane.retire().await;
         }
     }
 
-    /// Runs the lane of a session that is being created by its first message.
+    /// Runs the lane of a session that is being created.
     pub(crate) async fn run_new(shared: Arc<Shared>, created: Created, seat: Seat) {
-        let (bound, batch, (answer, reply, operation)) = created.split();
-        match Self::new(shared.clone(), bound) {
-            Ok(new) => {
-                let mut lane = new(seat);
-                lane.pending = batch;
-                lane.absorb();
-                lane.wait_for_commit(answer, reply, operation, None);
+        Self::run_moving(shared, created.seated(seat), true).await;
+    }
+
+    /// A lane around a session that brings what it was asked. It may go on to a lane that has its profile's process.
+    async fn run_moving(shared: Arc<Shared>, moving: Moving, may_join: bool) {
+        match Self::new(shared.clone(), &moving.member) {
+            Ok(mut lane) => {
+                let Some(moving) = lane.place_moving(moving, may_join) else { return };
+                lane.admit(moving);
                 lane.work().await;
-                lane.retire();
+                lane.retire().await;
             }
             Err(error) => {
-                // Whoever asked may be gone.
-                drop(answer.send(Err(error.clone())));
-                Self::refuse_all(&shared, seat, &error).await;
+                let Moving { member, bears } = moving;
+                sharing::refuse_bearer(bears, &error);
+                if let Some(seat) = member.seat {
+                    Self::refuse_all(&shared, seat, &error).await;
+                }
             }
         }
     }
 
-    /// A lane around a session, given its mailbox last, so that a session of an agent that is not registered any more
-    /// leaves the mailbox to who answers why.
-    fn new(shared: Arc<Shared>, bound: Bound) -> Result<impl FnOnce(Seat) -> Self, HostError> {
-        let kind = crate::catalog::configured(&shared.config, &bound.machine.launch.agent)?.kind;
+    /// An empty lane for sessions like this one. A session of an agent that is not registered any more gets none.
+    fn new(shared: Arc<Shared>, member: &Member) -> Result<Self, HostError> {
+        let kind = crate::catalog::configured(&shared.config, &member.machine.launch.agent)?.kind;
         let capabilities = mainstay_agents::adapter(kind).capabilities().clone();
         let (now, fresh) = (shared.now(), shared.clock.fresh_token());
-        Ok(move |seat| Self {
+        let (joined_by, joins) = mpsc::unbounded_channel();
+        Ok(Self {
             shared,
-            seat: Some(seat),
-            bound,
+            members: Vec::new(),
+            heard: 0,
+            joins,
+            joined_by,
+            offer: None,
             now,
             kind,
             capabilities,
@@ -325,13 +373,9 @@ impl Lane {
             retry_at: None,
             pending: Batch::default(),
             in_flight: None,
-            idle_since: None,
             shutdown: None,
-            wake: Vec::new(),
-            leaving: false,
-            unrecorded_stops: Vec::new(),
             refused: None,
-            broken: None,
+            leaves_out: None,
             doubtful_launch: None,
             unstall_at: None,
             answer_by: None,
@@ -364,15 +408,24 @@ impl Lane {
                 continue;
             }
             self.pump();
+            self.go_on_leaving();
             self.answer_wakes();
+            if self.can_submit() && self.has_gathered() {
+                continue;
+            }
+            self.part();
+            self.keep_offer();
             if self.finished() {
                 break;
             }
             match self.wait().await {
                 Woken::Committed(outcome) => self.on_outcome(outcome).await,
-                Woken::Message(Some(message)) => self.on_message(message),
+                Woken::Message(at, Some(message)) => self.on_message(at, message),
                 // The registry holds a sender as long as the seat is ours.
-                Woken::Message(None) => self.leaving = self.process.is_none() && self.spawning.is_none(),
+                Woken::Message(at, None) => self.members[at].parting = Some(Parting::AtRest),
+                Woken::Joined(Some(join)) => self.on_join(join),
+                // The lane holds a sender itself.
+                Woken::Joined(None) => {}
                 Woken::Link(event) => self.on_link(event.unwrap_or(LinkEvent::Closed)),
                 Woken::Spawned(outcome) => self.on_spawned(outcome),
                 Woken::Settled(settled) => self.on_settled(settled),
@@ -386,37 +439,53 @@ impl Lane {
                 Woken::Unanswered => self.on_unanswered(),
                 Woken::Ping => self.ping(),
                 Woken::Retry => self.reload().await,
+                Woken::Due => self.on_due(),
                 Woken::Idle => self.on_idle(),
             }
         }
     }
 
     /// Gives back what the lane shared with readers, and tells who waited for its end.
-    fn retire(mut self) {
-        let left = self.seat.take().map(|seat| self.shared.registry.give_up(seat)).unwrap_or_default();
-        if self.shutdown.is_some() {
-            for message in left {
-                refuse(message, &HostError::ShuttingDown);
+    async fn retire(mut self) {
+        self.withdraw_offer();
+        if let Some(process) = &self.process {
+            self.shared.registry.disown(process.key, &self.joined_by);
+        }
+        for member in std::mem::take(&mut self.members) {
+            self.release(member);
+        }
+        self.joins.close();
+        while let Some(join) = self.joins.recv().await {
+            self.send_on(join);
+        }
+    }
+
+    /// Gives a session's place up: what still waits in its mailbox goes to its next lane.
+    fn release(&self, mut member: Member) {
+        let left = member.seat.take().map(|seat| self.shared.registry.give_up(seat)).unwrap_or_default();
+        match member.shutdown.take() {
+            Some((_, done)) => {
+                for message in left {
+                    refuse(message, &HostError::ShuttingDown);
+                }
+                // Nobody waits where the host did not wait for its lanes.
+                let _told = done.send(());
             }
-        } else {
-            forward(&self.shared, self.bound.key, left);
+            None => forward(&self.shared, member.key, left),
         }
-        self.shared.hubs.give_back(self.bound.key, self.bound.hub);
-        if let Some((_, done)) = self.shutdown {
-            // Nobody waits where the host did not wait for its lanes.
-            let _told = done.send(());
-        }
+        self.shared.hubs.give_back(member.key, member.hub);
     }
 
     /// Waits for the next thing. Every arm is cancel-safe: it takes nothing that it does not return.
     async fn wait(&mut self) -> Woken {
-        let idle_at = self.idle_deadline();
+        let due_at = self.due_at();
+        let idle_at = self.members.iter().filter_map(|member| self.idle_deadline(member)).min();
         let live = self.retry_at.is_none();
-        // While a reload is due nothing is decided on the state that it will drop: everything waits where it is.
-        let heeds_messages = live || self.broken.is_some();
         let Self {
             in_flight,
-            seat,
+            members,
+            heard,
+            joins,
             process,
             spawning,
             settling,
@@ -436,32 +505,61 @@ impl Lane {
                 Woken::Spawned(outcome)
             }
             settled = join_or_pending(settling.as_mut()), if live => Woken::Settled(settled),
-            message = next_message(seat), if heeds_messages => Woken::Message(message),
+            (at, message) = next_message(members, heard, live) => Woken::Message(at, message),
+            join = joins.recv(), if live => Woken::Joined(join),
             () = until(*relink_at), if live => Woken::Relink,
             () = until(*unstall_at), if live => Woken::Unstall,
             () = until(*answer_by), if live => Woken::Unanswered,
             () = until(*ping_at), if live => Woken::Ping,
             () = until(*retry_at) => Woken::Retry,
+            () = until(due_at), if live => Woken::Due,
             () = until(idle_at), if live => Woken::Idle,
         }
     }
 
-    fn idle_deadline(&self) -> Option<Instant> {
-        let since = self.idle_since?;
-        let process_lives = self.process.is_some();
-        Some(since + if process_lives { self.shared.config.rest_after } else { LANE_IDLE })
+    /// When a session wants to know the time next. The wall clock may be set meanwhile, so it is looked at again in between.
+    fn due_at(&self) -> Option<Instant> {
+        let wanted = self.members.iter().filter(|member| member.broken.is_none());
+        let at = wanted.filter_map(|member| member.machine.next_deadline()).min()?;
+        let away = u64::try_from(at.saturating_sub(self.shared.now())).unwrap_or(0);
+        Some(Instant::now() + Duration::from_millis(away).min(CLOCK_LOOK_EVERY))
     }
 
-    /// Whether the lane has ended. Sets when it began to be idle.
+    fn on_due(&mut self) {
+        self.now = self.shared.now();
+        for at in 0..self.members.len() {
+            let member = &self.members[at];
+            let due = member.machine.next_deadline().is_some_and(|deadline| deadline <= self.now);
+            if due && member.broken.is_none() {
+                self.decide_own(at, Input::Tick);
+            }
+        }
+    }
+
+    /// When a session has been idle for long enough.
+    fn idle_deadline(&self, member: &Member) -> Option<Instant> {
+        let since = member.idle_since?;
+        let patience = match (member.machine.phase, &self.process) {
+            (Phase::Free, Some(_)) => RELEASE_WAIT,
+            (Phase::Free, None) => LANE_IDLE,
+            _ => self.shared.config.rest_after,
+        };
+        Some(since + patience)
+    }
+
+    /// Whether the lane has ended. Sets when its sessions began to be idle.
     fn finished(&mut self) -> bool {
         let committing = self.in_flight.is_some() || !self.pending.is_empty();
-        if self.leaving && !committing {
+        if self.members.is_empty() && self.process.is_none() && self.spawning.is_none() && !committing {
             return true;
         }
         let busy =
             committing || self.spawning.is_some() || self.settling.is_some() || self.retry_at.is_some();
-        if let Some((order, _)) = &self.shutdown {
-            let beyond_us = self.broken.is_some() || self.bound.machine.unverifiable.is_some();
+        if let Some(order) = self.shutdown {
+            let beyond_us = self
+                .members
+                .iter()
+                .any(|member| member.broken.is_some() || member.machine.unverifiable.is_some());
             let over = self.process.is_none() || order.is_none() || beyond_us;
             if order.is_none() && self.retry_at.is_some() && self.in_flight.is_none() {
                 // What would be gathered would be dropped by the reload anyway; the next host reads it again.
@@ -471,39 +569,39 @@ impl Lane {
                 return true;
             }
         }
-        let owed = !self.bound.machine.nothing_owed() || self.bound.machine.stopping.is_some();
+        let owed =
+            self.bound().any(|member| !member.machine.nothing_owed() || member.machine.stopping.is_some());
         if !owed || !self.process.as_ref().is_some_and(|process| process.greeted) {
             self.ping_at = None;
         } else if self.ping_at.is_none() && self.answer_by.is_none() {
             self.ping_at = Some(Instant::now() + PING_EVERY);
         }
-        let idle = !busy && self.bound.machine.nothing_owed();
-        if !idle {
-            self.idle_since = None;
-        } else if self.idle_since.is_none() {
-            self.idle_since = Some(Instant::now());
+        let waiting = self.spawning.is_some() || self.settling.is_some() || self.retry_at.is_some();
+        for member in &mut self.members {
+            let idle = !waiting && member.is_still() && member.machine.nothing_owed();
+            if !idle {
+                member.idle_since = None;
+            } else if member.idle_since.is_none() {
+                member.idle_since = Some(Instant::now());
+            }
         }
         false
     }
 
     fn on_idle(&mut self) {
-        self.idle_since = None;
-        if self.process.is_some() {
-            // An agent that cannot take its conversation up again is not put to rest: that would end the conversation.
-            let resumable =
-                self.bound.machine.agent.as_ref().is_none_or(|agent| agent.resumable != Some(false));
-            if resumable {
-                self.close_in_order(CloseOrder::Idle);
+        let now = Instant::now();
+        for at in 0..self.members.len() {
+            if self.idle_deadline(&self.members[at]).is_none_or(|deadline| deadline > now) {
+                continue;
             }
-            return;
-        }
-        let Some(seat) = self.seat.take() else { return };
-        match self.shared.registry.leave(seat) {
-            Ok(left) => {
-                forward(&self.shared, self.bound.key, left);
-                self.leaving = true;
+            let member = &mut self.members[at];
+            member.idle_since = None;
+            if member.machine.phase == Phase::Free {
+                member.parting.get_or_insert(Parting::AtRest);
+            } else if member.is_resumable() {
+                // Another agent is not put to rest: that would end the conversation.
+                self.close_in_order(at, CloseOrder::Idle);
             }
-            Err(seat) => self.seat = Some(seat),
         }
     }
 }
@@ -524,8 +622,12 @@ fn forward(shared: &Arc<Shared>, key: SessionKey, messages: Vec<LaneMessage>) {
 /// Answers a message that cannot be carried out. Whoever asked may be gone.
 fn refuse(message: LaneMessage, error: &HostError) {
     match message {
-        LaneMessage::Command { answer, .. } => drop(answer.send(Err(error.clone()))),
-        LaneMessage::Wake { done, .. } | LaneMessage::Shutdown { done, .. } => {
+        LaneMessage::Command { answer, .. } | LaneMessage::TakeOver { answer, .. } => {
+            drop(answer.send(Err(error.clone())));
+        }
+        LaneMessage::Wake { done, .. }
+        | LaneMessage::FenceAhead { done, .. }
+        | LaneMessage::Shutdown { done, .. } => {
             let _told = done.send(());
         }
     }
@@ -538,11 +640,23 @@ async fn next_event(link: Option<&mut Link>) -> Option<LinkEvent> {
     }
 }
 
-async fn next_message(seat: &mut Option<Seat>) -> Option<LaneMessage> {
-    match seat {
-        Some(seat) => seat.mailbox.recv().await,
-        None => std::future::pending().await,
-    }
+/// The next message of any session, and whose it is: each in its turn.
+async fn next_message(members: &mut [Member], heard: &mut usize, live: bool) -> (usize, Option<LaneMessage>) {
+    std::future::poll_fn(|context| {
+        for step in 1..=members.len() {
+            let at = (*heard + step) % members.len();
+            let member = &mut members[at];
+            if member.heeds(live)
+                && let Some(seat) = &mut member.seat
+                && let Poll::Ready(message) = seat.mailbox.poll_recv(context)
+            {
+                *heard = at;
+                return Poll::Ready((at, message));
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 async fn outcome_of(
@@ -571,9 +685,4 @@ async fn until(at: Option<Instant>) {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
-}
-
-/// The row of a stored session, or why there is none.
-fn stored_row(store: &dyn Store, key: SessionKey) -> Result<SessionRow, HostError> {
-    store.session(key)?.ok_or_else(|| HostError::SessionUnknown(key.to_string()))
 }

@@ -5,6 +5,7 @@ use crate::run::{Run, SESSIONS, session_id};
 use mainstay_core::content::{Answer, ContentBlock, Delivery};
 use mainstay_core::operation::Fingerprint;
 use mainstay_core::process::CloseOrder;
+use mainstay_core::session::StopScope;
 use mainstay_core::{AgentName, Command, RequestId, SessionOptions, SubmissionId};
 use mainstay_host::{Host, HostError, NewSessionRequest, Operation};
 use mainstay_store::Store;
@@ -42,7 +43,8 @@ impl Run {
         let command = match self.chance.below(23) {
             0..=6 => return self.send(host, session),
             7..=11 => return self.answer(host, session),
-            12 | 13 => Command::Interrupt,
+            12 => Command::Interrupt(StopScope::Turn(None)),
+            13 => Command::Interrupt(StopScope::Session),
             14 => Command::Stop {
                 order: if self.chance.hits(1, 2) { CloseOrder::User } else { CloseOrder::Kill },
             },

@@ -111,7 +111,7 @@ impl Run {
                 Some(Answer::Decline { .. }) => {
                     chosen.first().is_some_and(|option| option == "no" || option == "decline")
                 }
-                Some(Answer::Cancel { .. }) | None => false,
+                Some(Answer::Cancel { .. } | Answer::Answers { .. } | Answer::Submit { .. }) | None => false,
             };
             if !agrees {
                 return Err(format!("request {number} of {token} got {chosen:?}, durable is {journaled:?}"));

@@ -30,6 +30,7 @@ impl Written {
             instructions: Some("be brief".to_owned()),
             env_names: Vec::new(),
             command: None,
+            source: None,
         };
         let mut out = Out::default();
         let options = SessionOptions { model: Some("m".to_owned()), ..SessionOptions::default() };
@@ -129,13 +130,8 @@ impl Written {
         written.begin_turn("t2", &format!("{id}.m2"));
         written.text("t2", "k2", "half a sen");
         written.agent(AgentEvent::RequestOpened(AskedByAgent {
-            key: RequestKey::from("r1"),
             turn: Some(ProviderTurn::from("t2")),
-            kind: RequestKind::Approval,
-            title: "may I?".to_owned(),
-            item: None,
-            options: Vec::new(),
-            details: serde_json::Value::Null,
+            ..AskedByAgent::new(RequestKey::from("r1"), RequestKind::Approval, "may I?")
         }));
         written.send(&format!("{id}.m3"), "third");
         written

@@ -213,9 +213,16 @@ pub(crate) const AGENT_KEYS: &[Key] = &[
     key(
         "isolation",
         Kind::Word(&["profile", "session"]),
-        Some("\"session\""),
+        Some("\"profile\""),
         InProject::No,
-        "Whether sessions may share a process. This version gives each its own.",
+        "`profile`: sessions with the same launch profile (agent, command, environment, account home) share a process, where the agent can hold many conversations in one (Codex). `session`: each session gets its own.",
+    ),
+    key(
+        "sessions_per_process",
+        Kind::Count,
+        Some("16"),
+        InProject::No,
+        "How many sessions may share a process. One more gets another process.",
     ),
 ];
 

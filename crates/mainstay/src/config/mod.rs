@@ -10,7 +10,8 @@ use crate::environment::Environment;
 use keys::{AGENT_KEYS, KEYS, Key};
 use mainstay_agents::AgentKind;
 use mainstay_core::AgentName;
-use mainstay_host::{AgentConfig, Retention};
+use mainstay_host::config::SESSIONS_PER_PROCESS;
+use mainstay_host::{AgentConfig, Isolation, Retention};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -120,11 +121,10 @@ pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Resul
 fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, ConfigError> {
     let own = std::env::current_exe().ok().and_then(|path| path.to_str().map(str::to_owned));
     let mut agents = BTreeMap::new();
-    let built_in =
-        |kind, command| AgentConfig { kind, command, home: None, env: BTreeMap::new(), env_pass: Vec::new() };
     let demo = vec![own.unwrap_or_else(|| "mainstay".to_owned()), crate::DEMO_AGENT.to_owned()];
-    agents.insert(AgentName::from("demo"), built_in(AgentKind::Demo, demo));
-    agents.insert(AgentName::from("codex"), built_in(AgentKind::Codex, vec!["codex".to_owned()]));
+    agents.insert(AgentName::from("demo"), AgentConfig::new(AgentKind::Demo, demo));
+    agents.insert(AgentName::from("codex"), AgentConfig::new(AgentKind::Codex, vec!["codex".to_owned()]));
+    agents.insert(AgentName::from("claude"), AgentConfig::new(AgentKind::Claude, vec!["claude".to_owned()]));
     for name in reader.layers.agents() {
         let key = |member: &str| format!("agents.{name}.{member}");
         let id = AgentName::parse(&name)
@@ -132,8 +132,9 @@ fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, Confi
         let kind = match reader.text(&key("kind"))?.as_deref() {
             Some("acp") => Some(AgentKind::Acp),
             Some("codex") => Some(AgentKind::Codex),
+            Some("claude") => Some(AgentKind::Claude),
             Some(other) => {
-                let why = format!("this version speaks `acp` and `codex`, not {other:?}");
+                let why = format!("this version speaks `acp`, `claude` and `codex`, not {other:?}");
                 return Err(reader.bad(&key("kind"), why));
             }
             None => None,
@@ -157,7 +158,20 @@ fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, Confi
         }
         let (env, env_pass) =
             (reader.table(&key("env"))?, reader.texts(&key("env_pass"))?.unwrap_or_default());
-        agents.insert(id, AgentConfig { kind, command, home, env, env_pass });
+        let isolation = match reader.text(&key("isolation"))?.as_deref() {
+            None | Some("profile") => Isolation::Profile,
+            Some("session") => Isolation::Session,
+            Some(other) => {
+                return Err(reader.bad(&key("isolation"), format!("`profile` or `session`, not {other:?}")));
+            }
+        };
+        let most = key("sessions_per_process");
+        let sessions_per_process = match reader.text(&most)? {
+            Some(_) => reader.count(&most)?,
+            None => SESSIONS_PER_PROCESS,
+        };
+        agents
+            .insert(id, AgentConfig { kind, command, home, env, env_pass, isolation, sessions_per_process });
     }
     Ok(agents)
 }

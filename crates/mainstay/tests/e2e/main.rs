@@ -4,6 +4,9 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "these are tests, and so are their helpers")]
 
 mod bad_input;
+mod cgroups;
+mod claude_deaths;
+mod claude_turns;
 mod cli;
 mod codex_turns;
 mod command_line;
@@ -23,5 +26,8 @@ mod queue;
 mod reattach;
 mod rest;
 mod secrets;
+mod sharing;
 mod support;
 mod transfer;
+mod unclaimed;
+mod unclaimed_adopted;

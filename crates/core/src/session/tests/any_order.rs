@@ -2,11 +2,13 @@
 //! ended has ended once.
 
 use super::*;
+use crate::work::{Control, ControlEnd, Goal, GoalState, Provenance, TaskKind, WorkEnd};
+use crate::{ControlId, TaskKey};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
 pub(super) fn any_input() -> impl Strategy<Value = u8> {
-    0..31_u8
+    0..48_u8
 }
 
 fn any_open(session: &Session, n: usize) -> Option<&OpenSubmission> {
@@ -62,7 +64,7 @@ pub(super) fn step(bench: &mut Bench, what: u8, n: usize) {
             submission: any_open(&bench.session, n)
                 .map_or_else(|| SubmissionId::from("none"), |open| open.id.clone()),
         }),
-        3 => Input::Command(Command::Interrupt),
+        3 => Input::Command(Command::Interrupt(StopScope::Session)),
         4 => fact(ProcessFact::Started { process, agent: None }),
         5 => agent(AgentEvent::Ready(AgentInfo::default())),
         6 => agent(AgentEvent::ThreadOpened {
@@ -97,13 +99,8 @@ pub(super) fn step(bench: &mut Bench, what: u8, n: usize) {
             fields: ItemFields::default(),
         }),
         14 => agent(AgentEvent::RequestOpened(AskedByAgent {
-            key: RequestKey(format!("r{}", n % 3)),
             turn: Some(turn),
-            item: None,
-            kind: RequestKind::Approval,
-            title: String::new(),
-            options: Vec::new(),
-            details: serde_json::Value::Null,
+            ..AskedByAgent::new(RequestKey(format!("r{}", n % 3)), RequestKind::Approval, "")
         })),
         15 => agent(AgentEvent::RequestSettled { key: RequestKey(format!("r{}", n % 3)), confirmed: true }),
         16 => Input::Command(Command::Answer {
@@ -123,10 +120,85 @@ pub(super) fn step(bench: &mut Bench, what: u8, n: usize) {
             submission: submission.unwrap_or_else(|| SubmissionId::from("none")),
         }),
         22 => fact(ProcessFact::InputRefused { process, n: bench.inputs, why: "cut".to_owned() }),
+        31 => agent(AgentEvent::TaskStarted {
+            key: TaskKey(format!("b{}", n % 3)),
+            kind: TaskKind::Shell,
+            title: "x".to_owned(),
+            fields: Default::default(),
+        }),
+        32 => agent(AgentEvent::TaskEnded {
+            key: TaskKey(format!("b{}", n % 3)),
+            end: WorkEnd::Completed,
+            fields: Default::default(),
+        }),
+        33 => agent(AgentEvent::ChildStarted {
+            thread: ThreadId(format!("child{}", n % 2)),
+            fields: Default::default(),
+        }),
+        34 => agent(AgentEvent::ChildEnded {
+            thread: ThreadId(format!("child{}", n % 2)),
+            end: WorkEnd::Failed,
+            fields: Default::default(),
+        }),
+        35 => Input::Command(Command::Control(match n % 3 {
+            0 => Control::Compact { instructions: None },
+            1 => Control::Shell { command: "x".to_owned() },
+            _ => Control::SetGoal { objective: "x".to_owned(), token_budget: None },
+        })),
+        36 | 37 => agent(AgentEvent::ControlEnded {
+            control: bench.session.controls.first().map_or(ControlId::from("c0"), |open| open.id.clone()),
+            end: if n.is_multiple_of(2) {
+                ControlEnd::Done
+            } else {
+                ControlEnd::Refused { failure: Failure::new(FailureCode::AgentRefused, "no") }
+            },
+        }),
+        38 | 39 => Input::Command(Command::Update {
+            name: None,
+            options: Some(model(n % 3)),
+            archived: (what == 39 && n.is_multiple_of(4)).then_some(n.is_multiple_of(8)),
+        }),
+        40 => agent(AgentEvent::Options(model(n % 4))),
+        41 => agent(AgentEvent::RequestUnconfirmed { key: RequestKey(format!("r{}", n % 3)) }),
+        42 => agent(AgentEvent::ThreadClosed),
+        43 => agent(AgentEvent::Goal {
+            goal: n.is_multiple_of(2).then(|| Goal {
+                objective: "x".to_owned(),
+                state: GoalState::Active,
+                token_budget: None,
+                tokens_used: None,
+                seconds_used: None,
+            }),
+            by: Provenance::Unknown,
+        }),
+        44 => Input::Command(Command::Interrupt(match n % 4 {
+            0 => StopScope::Turn(None),
+            1 => StopScope::Tasks,
+            2 => StopScope::Task("k1".to_owned()),
+            _ => {
+                let open = bench.session.requests.first();
+                StopScope::Request(open.map_or(RequestId::from("none"), |open| open.id.clone()))
+            }
+        })),
+        45 | 46 => {
+            let due = bench.session.next_deadline().filter(|_| what == 45).unwrap_or(bench.now + n as i64);
+            // The clock may go backwards too.
+            bench.now = if n.is_multiple_of(7) { bench.now - 5 } else { due };
+            let tick = bench.input(Input::Tick);
+            assert!(tick.is_ok(), "time is never refused");
+            let next = bench.session.next_deadline();
+            assert!(next.is_none_or(|next| next > bench.now), "the lane would turn round and round");
+            return;
+        }
+        47 => Input::Command(Command::Stop { order: CloseOrder::User }),
         _ => Input::Wake,
     };
     // Refusals are part of the picture; `input` checks that they changed nothing.
     let _taken_or_refused = bench.input(input);
+}
+
+fn model(n: usize) -> SessionOptions {
+    SessionOptions { model: Some(format!("model {n}")), ..SessionOptions::default() }
 }
 
 pub(super) fn check_ends(journal: &[Stamped]) {
@@ -140,6 +212,8 @@ pub(super) fn check_ends(journal: &[Stamped]) {
             | Event::SubmissionRejected { submission, .. }
             | Event::SubmissionDropped { submission }
             | Event::SubmissionCancelled { submission } => format!("submission {submission}"),
+            Event::TaskEnded { task, .. } => format!("task {task}"),
+            Event::ControlEnded { control, .. } => format!("control {control}"),
             Event::LeaseReleased { .. } => format!("lease {}", stamped.fence.0),
             _ => continue,
         };
@@ -211,7 +285,18 @@ proptest! {
         // Half of them begin where a turn runs: few random orders come that far.
         running in any::<bool>(),
     ) {
-        let mut bench = Bench::with(Capabilities { steer, ..capabilities() });
+        let able = running;
+        let mut bench = Bench::with(Capabilities {
+            steer,
+            set_options: able,
+            goals: able,
+            compact: able,
+            shell: able,
+            stop_tasks: able,
+            stop_children: !steer,
+            stop_background: able,
+            ..capabilities()
+        });
         if running {
             bench.send("first");
             bench.start_process();

@@ -59,7 +59,7 @@ impl Bench {
     }
 
     fn interrupt(&mut self) {
-        self.must(Input::Command(Command::Interrupt));
+        self.must(Input::Command(Command::Interrupt(StopScope::Session)));
     }
 
     fn taken(&mut self, id: &str) -> Vec<Effect> {
@@ -315,7 +315,7 @@ fn of_send_now_delete_edit_and_stop_one_comes_first_whatever_the_order() {
                     bench.input(Input::Command(Command::Withdraw { submission })).map(|_| ())
                 }
                 "edit" => bench.edit("a", 1, Some("edited"), None).map(|_| ()),
-                _ => bench.input(Input::Command(Command::Interrupt)).map(|_| ()),
+                _ => bench.input(Input::Command(Command::Interrupt(StopScope::Session))).map(|_| ()),
             };
             let expected = match (what, &before) {
                 ("stop", _) => None,

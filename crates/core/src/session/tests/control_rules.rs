@@ -1,0 +1,209 @@
+//! What is asked of the agent beside messages: capability, waiting, options, and that each ends once.
+
+use super::*;
+use crate::ControlId;
+use crate::event::OptionsState;
+use crate::work::{Control, ControlEnd, ForkPoint, ThreadSource};
+
+fn able() -> Capabilities {
+    Capabilities { set_options: true, goals: true, compact: true, ..capabilities() }
+}
+
+fn compact() -> Input {
+    Input::Command(Command::Control(Control::Compact { instructions: None }))
+}
+
+fn asked(effects: &[Effect]) -> Vec<(ControlId, Control)> {
+    let control = |effect: &Effect| match effect {
+        Effect::Tell(Decision::Control { id, control }) => Some((id.clone(), control.clone())),
+        _ => None,
+    };
+    effects.iter().filter_map(control).collect()
+}
+
+fn model(name: &str) -> SessionOptions {
+    SessionOptions { model: Some(name.to_owned()), ..SessionOptions::default() }
+}
+
+fn refused() -> ControlEnd {
+    ControlEnd::Refused { failure: Failure::new(FailureCode::AgentRefused, "no such model") }
+}
+
+impl Bench {
+    fn running_with(capabilities: Capabilities) -> Self {
+        let mut bench = Self::with(capabilities);
+        bench.send("m1");
+        bench.start_process();
+        bench.begin_turn("pt1", "m1");
+        bench
+    }
+
+    fn wish(&mut self, options: SessionOptions) -> Vec<Effect> {
+        let options = Some(options);
+        self.must(Input::Command(Command::Update { name: None, options, archived: None }))
+    }
+
+    fn control_ends(&mut self, control: &str, end: ControlEnd) -> Vec<Effect> {
+        self.agent(AgentEvent::ControlEnded { control: ControlId::from(control), end })
+    }
+
+    fn options_states(&self) -> Vec<OptionsState> {
+        let state = |stamped: &Stamped| match &stamped.event {
+            Event::OptionsUpdated { state, .. } => Some(*state),
+            _ => None,
+        };
+        self.journal.iter().filter_map(state).collect()
+    }
+}
+
+#[test]
+fn what_the_agent_cannot_do_is_refused_by_the_capability_s_name() {
+    let mut bench = Bench::running();
+    let refusal = bench.input(compact()).expect_err("refused");
+    assert_eq!(refusal.code, RefusalCode::Unsupported);
+    assert!(refusal.detail.contains("compact"), "{}", refusal.detail);
+}
+
+#[test]
+fn compacting_waits_for_the_turn_and_holds_the_next_message_back() {
+    let mut bench = Bench::running_with(able());
+    assert_eq!(asked(&bench.must(compact())), []);
+    bench.send("m2");
+    let effects = bench.end_turn("pt1", Outcome::Completed);
+    assert_eq!(asked(&effects).len(), 1);
+    assert!(!bench.session.input_untaken(), "a message went beside the compaction");
+    let waits = SubmissionState::Accepted { waits: Some(QueueReason::Control) };
+    assert_eq!(bench.session.submissions[0].state, waits);
+    bench.control_ends("c1", ControlEnd::Done);
+    bench.control_ends("c1", ControlEnd::Done);
+    assert!(bench.session.input_untaken());
+    assert_eq!(bench.count("control.ended"), 1);
+}
+
+#[test]
+fn a_control_starts_the_agent_and_ends_with_its_process() {
+    let mut bench = Bench::with(able());
+    let effects = bench.must(Input::Command(Command::Control(Control::SetGoal {
+        objective: "all green".to_owned(),
+        token_budget: None,
+    })));
+    assert!(matches!(effects.as_slice(), [Effect::Acquire { .. }]));
+    assert!(!bench.session.nothing_owed());
+    bench.start_process();
+    assert!(bench.session.controls[0].told);
+    bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+    assert_eq!(bench.count("control.ended"), 1);
+    assert!(bench.session.controls.is_empty());
+}
+
+#[test]
+fn what_waits_for_a_process_that_a_user_stops_is_withdrawn() {
+    let mut bench = Bench::with(able());
+    bench.must(compact());
+    bench.must(Input::Command(Command::Stop { order: CloseOrder::User }));
+    let effects = bench.exit(ProcessExit::of(ExitCause::Ordered { order: CloseOrder::User }));
+    assert!(effects.is_empty(), "the stopped agent is started again: {effects:?}");
+    assert!(bench.session.controls.is_empty());
+}
+
+#[test]
+fn options_are_accepted_then_confirmed_by_the_agent() {
+    let mut bench = Bench::running_with(able());
+    let effects = bench.wish(model("b"));
+    assert!(matches!(asked(&effects).as_slice(), [(_, Control::SetOptions { .. })]));
+    assert_eq!(bench.options_states(), [OptionsState::Accepted]);
+    // A report of the time before changes nothing of the wish, and what it says beside stands.
+    bench.agent(AgentEvent::Options(SessionOptions { effort: Some("low".to_owned()), ..model("a") }));
+    assert_eq!(bench.session.options.model.as_deref(), Some("b"));
+    assert_eq!(bench.session.options.effort.as_deref(), Some("low"));
+    bench.control_ends("c1", ControlEnd::Done);
+    bench.agent(AgentEvent::Options(model("b")));
+    assert_eq!(bench.session.options_before, None);
+    assert_eq!(bench.options_states().last(), Some(&OptionsState::Confirmed));
+}
+
+#[test]
+fn refused_options_are_put_back_and_the_reason_is_shown() {
+    let mut bench = Bench::running_with(able());
+    bench.agent(AgentEvent::Options(model("a")));
+    bench.wish(model("b"));
+    bench.control_ends("c1", refused());
+    assert_eq!(bench.session.options, model("a"));
+    assert_eq!(bench.options_states().last(), Some(&OptionsState::Reverted));
+}
+
+#[test]
+fn of_two_changes_the_newer_wins_and_the_older_ones_end_says_nothing_of_it() {
+    let mut bench = Bench::running_with(able());
+    bench.agent(AgentEvent::Options(model("a")));
+    bench.wish(model("b"));
+    bench.wish(model("c"));
+    bench.control_ends("c1", refused());
+    assert_eq!(bench.session.options, model("c"));
+    bench.control_ends("c2", ControlEnd::Done);
+    assert_eq!((&bench.session.options, &bench.session.options_before), (&model("c"), &None));
+    // What was taken first is what a later refusal goes back to.
+    bench.wish(model("d"));
+    bench.wish(model("e"));
+    bench.control_ends("c3", ControlEnd::Done);
+    bench.control_ends("c4", refused());
+    assert_eq!(bench.session.options, model("d"));
+}
+
+#[test]
+fn options_changed_during_the_start_are_told_when_the_thread_is_held() {
+    let mut bench = Bench::with(able());
+    bench.send("m1");
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+    bench.agent(AgentEvent::Ready(AgentInfo::default()));
+    assert_eq!(asked(&bench.wish(model("b"))), []);
+    let thread = ThreadId::from("thread");
+    let effects = bench.agent(AgentEvent::ThreadOpened { thread, resumed: false });
+    assert!(matches!(asked(&effects).as_slice(), [(_, Control::SetOptions { .. })]), "{effects:?}");
+}
+
+#[test]
+fn without_the_capability_options_go_with_the_next_message_and_the_report_after_it_counts() {
+    let mut bench = Bench::running();
+    bench.agent(AgentEvent::Options(model("a")));
+    assert_eq!(asked(&bench.wish(model("b"))), []);
+    bench.agent(AgentEvent::Options(model("a")));
+    assert_eq!(bench.session.options, model("b"), "a report of before the message put the wish back");
+    bench.end_turn("pt1", Outcome::Completed);
+    bench.send("m2");
+    bench.agent(AgentEvent::Options(model("a")));
+    assert_eq!(bench.session.options, model("a"));
+    assert_eq!(bench.options_states().last(), Some(&OptionsState::Reverted));
+}
+
+#[test]
+fn a_branch_is_tried_again_until_its_thread_is_proven() {
+    let point =
+        ForkPoint { session: SessionId::from("other"), thread: ThreadId::from("theirs"), last_turn: None };
+    let launch = LaunchSnapshot { source: Some(ThreadSource::Fork(point.clone())), ..launch() };
+    let mut out = Out::default();
+    let id = SessionId::from("s");
+    let session = Session::create(id, None, launch, SessionOptions::default(), 1, &mut out);
+    let mut bench = Bench { session, journal: out.events, ..Bench::new() };
+    let opening = |effects: &[Effect]| match effects {
+        [Effect::Tell(Decision::OpenThread { resume, fork, .. })] => (resume.clone(), fork.clone()),
+        other => panic!("{other:?}"),
+    };
+    bench.send("m1");
+    for _ in 0..2 {
+        let process = bench.process();
+        bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+        let effects = bench.agent(AgentEvent::Ready(AgentInfo::default()));
+        assert_eq!(opening(&effects), (None, Some(Box::new(point.clone()))));
+        bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+    }
+    bench.start_process();
+    assert_eq!(bench.session.chain[0].how, ThreadOrigin::Forked);
+    bench.exit(ProcessExit::of(ExitCause::KeeperLost));
+    bench.must(Input::Command(Command::Start));
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+    let effects = bench.agent(AgentEvent::Ready(AgentInfo::default()));
+    assert_eq!(opening(&effects), (Some(ThreadId::from("thread")), None));
+}

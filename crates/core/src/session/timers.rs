@@ -1,0 +1,23 @@
+//! Time: the core has no clock. It says when it wants to be asked, and decides by the time that it is given.
+
+use super::state::Session;
+use super::{Moment, Out};
+
+impl Session {
+    /// When the session wants an [`super::Input::Tick`] next, Unix ms. After a tick at or behind that time it names a
+    /// later one, or none.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<i64> {
+        if self.deleted {
+            return None;
+        }
+        [self.escalates_at()].into_iter().flatten().min()
+    }
+
+    pub(super) fn tick(&mut self, moment: &Moment<'_>, out: &mut Out) {
+        let due = |at: Option<i64>| at.is_some_and(|at| at <= moment.now);
+        if due(self.escalates_at()) {
+            self.escalate(moment, out);
+        }
+    }
+}
