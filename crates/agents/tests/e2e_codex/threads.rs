@@ -104,7 +104,7 @@ fn a_thread_that_another_process_holds_is_refused_by_name() {
 }
 
 #[test]
-fn further_folders_are_writable_and_instructions_reach_the_model() {
+fn further_folders_and_instructions_reach_the_model() {
     let mut real = Real::start();
     let more = real.folder.path().join("more");
     std::fs::create_dir(&more).expect("a folder");
@@ -115,12 +115,11 @@ fn further_folders_are_writable_and_instructions_reach_the_model() {
         ..context()
     };
     real.open_in("s1", context, SessionOptions::default());
-    let file = more.join("note.txt");
-    real.turn("s1", "m1", &format!("PATCH {} hello ;; SAY ok", file.display()));
-    assert!(!real.has_said("s1: RequestOpened"), "{:?}", real.said);
-    assert_eq!(std::fs::read_to_string(&file).expect("written").trim(), "hello");
+    real.turn("s1", "m1", "SAY ok");
     let asked = real.model.requests().last().expect("a request").body.to_string();
     assert!(asked.contains("always be kind to cats"));
+    // The temporary folder is writable in any case, so a patch there would show nothing: what the model is told does.
+    assert!(asked.contains(&format!("<root>{}</root>", more.display())), "{asked}");
     real.end();
 }
 

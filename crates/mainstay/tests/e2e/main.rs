@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod cli;
+mod codex_breadth;
 mod codex_turns;
 mod command_line;
 mod fault_points;
