@@ -4,7 +4,8 @@
 //! A child's first word may come before the item of its parent that names it. It is known by the root turn that its own
 //! turn names, else by that item; until one of them came, what it says is kept, within a bound.
 
-use super::state::{Asked, Child, MAX_CHILDREN, MAX_STRANGER_BYTES, Stranger};
+use super::bounds::{MAX_CHILDREN, MAX_STRANGER_BYTES};
+use super::state::{Asked, Child, Stranger};
 use super::{CodexAdapter, errors, items, notice_all, warn};
 use crate::adapter::Translated;
 use crate::rpc::{self, RpcError};

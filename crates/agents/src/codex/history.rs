@@ -1,7 +1,8 @@
 //! The thread's own history, asked where the live stream cannot tell: after a connection was lost, when a thread is
 //! taken up in another process, and when a turn ended without its input.
 
-use super::state::{Asked, Input, Look, Lookup, MAX_HISTORY_PAGES, Named, Phase, Running, Seen};
+use super::bounds::MAX_HISTORY_PAGES;
+use super::state::{Asked, Input, Look, Lookup, Named, Phase, Running, Seen};
 use super::threads::NOT_LOADED;
 use super::{CodexAdapter, errors, items, warn};
 use crate::adapter::Translated;

@@ -13,6 +13,7 @@
 //! * items complete after their turn, or never; approvals come again on a new connection under another id;
 //! * each request of the server is answered, because an unanswered one waits for ever.
 
+mod bounds;
 mod catalogue;
 mod children;
 mod controls;

@@ -3,8 +3,9 @@
 //! Each is answered, or known to be open with somebody: an unanswered one waits for ever. After a lost connection a
 //! request that is not asked again is unconfirmed, and can be answered all the same.
 
+use super::bounds::{MAX_KEPT_ANSWER_BYTES, MAX_OPEN_REQUESTS};
 use super::forms::{self, CLIENT_TOOL, Said};
-use super::state::{Form, MAX_KEPT_ANSWER_BYTES, MAX_OPEN_REQUESTS, OpenRequest, RequestIdentity};
+use super::state::{Form, OpenRequest, RequestIdentity};
 use super::{CodexAdapter, RPC, warn};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc;

@@ -1,8 +1,9 @@
 //! Threads: made, taken up again in a new process, taken up again on a new connection.
 
+use super::bounds::MAX_REATTACH_TRIES;
 use super::errors::Refused;
 use super::launch_params::{self, sandbox_policy, thread_params};
-use super::state::{Asked, Handshake, Input, Look, Lookup, MAX_REATTACH_TRIES, Opening, Phase, Seen, Thread};
+use super::state::{Asked, Handshake, Input, Look, Lookup, Opening, Phase, Seen, Thread};
 use super::{CodexAdapter, errors, requests, warn};
 use crate::adapter::{CannotTell, ThreadContext, Translated};
 use crate::rpc::RpcError;

@@ -1,6 +1,7 @@
 //! Turns: started, interrupted, ended, and what streams in between.
 
-use super::state::{Asked, Input, Interrupt, Look, Lookup, MAX_INTERRUPT_TRIES, Named, Phase, Running};
+use super::bounds::MAX_INTERRUPT_TRIES;
+use super::state::{Asked, Input, Interrupt, Look, Lookup, Named, Phase, Running};
 use super::{CodexAdapter, errors, items, threads, warn};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc::RpcError;
