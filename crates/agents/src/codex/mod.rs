@@ -28,6 +28,7 @@ mod launch_params;
 mod notifications;
 mod open_items;
 mod requests;
+pub mod rollout;
 mod state;
 mod steer;
 mod threads;
