@@ -42,7 +42,7 @@ pub(super) const SMALL_HISTORY_PAGE: u32 = 2;
 pub(super) const MAX_HISTORY_PAGES: u32 = 100;
 
 /// Sub-agents of one session that are followed at once.
-pub(super) const MAX_CHILDREN: usize = 64;
+pub(super) const MAX_CHILDREN: usize = 32;
 
 /// What threads said, in bytes, that no session has yet. A sub-agent's first words come before it is named; what has no
 /// room is not shown, and what it asks is refused, with a notice.
@@ -62,8 +62,14 @@ pub(super) const ANSWER_WITHIN_MS: i64 = 120_000;
 
 /// Open items of one thread that are remembered, to be closed with their turn. An older one stays open until it
 /// completes or the process ends.
-pub(super) const MAX_OPEN_ITEMS: usize = 64;
+pub(super) const MAX_OPEN_ITEMS: usize = 32;
 
 /// Frames of a thread, in bytes, that are kept while it is being opened. Later ones are left out, with a notice: the
 /// history and the whole texts of finished items have what they said.
 pub(super) const MAX_EARLY_BYTES: usize = 12 * 1024;
+
+/// What open requests of one thread take in the state, in bytes. One more is declined, with a notice.
+pub(super) const MAX_REQUEST_BYTES: usize = 16 * 1024;
+
+/// What kept answers of one thread take in the state, in bytes. Over it an answer is not kept.
+pub(super) const MAX_ANSWER_BYTES: usize = 8 * 1024;

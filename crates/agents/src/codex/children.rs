@@ -33,7 +33,7 @@ impl CodexAdapter {
     }
 
     /// Keeps a frame of a thread that no session has; false: it is none that could be a child's, or there is no room.
-    pub(super) fn keep_stranger(&mut self, thread: &str, bytes: &[u8], out: &mut Translated) -> bool {
+    pub(super) fn keep_stranger(&mut self, thread: &str, bytes: &[u8]) -> bool {
         let Ok(frame) = std::str::from_utf8(bytes) else { return false };
         let strangers = &mut self.change_connection().strangers;
         let kept: usize = strangers.iter().map(Stranger::bytes).sum();
@@ -45,7 +45,6 @@ impl CodexAdapter {
             Some(stranger) => stranger.frames.push(frame),
             None => strangers.push(Stranger { thread: ThreadId::from(thread), frames: vec![frame] }),
         }
-        let _ = out;
         true
     }
 

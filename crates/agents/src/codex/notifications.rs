@@ -130,8 +130,8 @@ impl CodexAdapter {
             && let Some(at) = self.adopt_by_root(thread, root, out)
         {
             self.of_child(at, &ThreadId::from(thread), method, params, out);
-        } else {
-            self.keep_stranger(thread, bytes, out);
+        } else if may_be_a_childs(method) {
+            self.keep_stranger(thread, bytes);
         }
     }
 
@@ -264,6 +264,12 @@ impl CodexAdapter {
         self.children_named(at, None, item, out);
         Modelled::Yes
     }
+}
+
+/// What a sub-agent that is not named yet can say, and must not be lost. Everything else of a thread that no session has
+/// (its name, its end) concerns nobody here.
+fn may_be_a_childs(method: &str) -> bool {
+    ["turn/", "item/"].iter().any(|head| method.starts_with(head)) || matches!(method, "error" | "warning")
 }
 
 /// What an MCP tool says of its progress, as content of its item.

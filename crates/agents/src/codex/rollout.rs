@@ -83,11 +83,7 @@ pub fn head(line: &[u8]) -> Option<Head> {
             before_ordinal: base.get("end_ordinal_exclusive")?.as_u64()?,
         })
     });
-    let parent = meta
-        .pointer("/source/subagent/thread_spawn/parent_thread_id")
-        .or_else(|| meta.pointer("/source/sub_agent/thread_spawn/parent_thread_id"))
-        .and_then(Value::as_str)
-        .map(ThreadId::from);
+    let parent = text("parent_thread_id").map(ThreadId);
     Some(Head {
         thread: ThreadId(text("id")?),
         cwd: text("cwd"),

@@ -1,6 +1,6 @@
 //! What the adapter remembers: one value for the connection, one per thread. Streamed text changes neither.
 
-use super::bounds::{HISTORY_PAGE, INTERRUPT_IDS, MAX_STEER_BYTES, SMALL_HISTORY_PAGE};
+use super::bounds::{HISTORY_PAGE, SMALL_HISTORY_PAGE};
 use super::catalogue::CatalogueRead;
 use super::controls::After;
 use crate::sessions::ThreadState;
@@ -216,7 +216,7 @@ pub(super) struct Connection {
     pub(super) number: Option<u32>,
     /// The id of the next request; never begins anew, so that a late answer meets nobody else's question.
     pub(super) next_id: u64,
-    /// As `next_id`, of interrupts, which count from [`INTERRUPT_IDS`].
+    /// As `next_id`, of interrupts, which count from [`super::bounds::INTERRUPT_IDS`].
     #[serde(default)]
     pub(super) interrupts: u64,
     pub(super) handshake: Handshake,
@@ -311,7 +311,7 @@ pub(super) struct Input {
     /// It goes into a turn that runs, and starts none.
     #[serde(default)]
     pub(super) steers: bool,
-    /// What it says, where it may have to be given once more, into another turn. Bounded by [`MAX_STEER_BYTES`].
+    /// What it says, where it may have to be given once more, into another turn. Bounded by [`super::bounds::MAX_STEER_BYTES`].
     #[serde(default)]
     pub(super) kept: Option<Value>,
     /// Nothing that comes live can tell any more, only the history: the connection was lost before it was taken, or the

@@ -79,5 +79,7 @@ fn the_first_line_says_what_there_is_to_be_adopted() {
     assert_eq!((whole.cwd.as_deref(), whole.base), (Some("$LAB/work"), None));
     let forked = head("forked").expect("a head");
     assert!(forked.base.is_some_and(|base| base.thread != forked.thread));
+    let child = br#"{"type":"session_meta","payload":{"id":"C","parent_thread_id":"T","cwd":"/w"}}"#;
+    assert_eq!(rollout::head(child).and_then(|head| head.parent), Some("T".into()), "a sub-agent's");
     assert_eq!(rollout::head(b"{\"type\":\"event_msg\"}"), None);
 }
