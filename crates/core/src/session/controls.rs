@@ -102,7 +102,16 @@ impl Session {
     ) {
         let Some(open) = self.controls.iter().find(|open| open.id == control) else { return };
         let sets_options = matches!(open.what, Control::SetOptions { .. });
+        let rewound = match (&open.what, &end) {
+            (Control::Rewind { before, .. }, ControlEnd::Done) => {
+                self.past_turns.iter().find(|past| past.point == *before).map(|past| past.id.clone())
+            }
+            _ => None,
+        };
         self.emit(out, moment.now, Event::ControlEnded { control, end: end.clone() });
+        if let Some(before) = rewound {
+            self.emit(out, moment.now, Event::ThreadRewound { before });
+        }
         if sets_options {
             self.options_settled(end, moment, out);
         }
