@@ -76,6 +76,8 @@ codes! {
     SessionUnknown = "session_unknown", 404, "There is no such session", retryable: false;
     /// No such agent.
     AgentUnknown = "agent_unknown", 404, "There is no such agent", retryable: false;
+    /// No such keeper.
+    KeeperUnknown = "keeper_unknown", 404, "There is no such keeper", retryable: false;
     /// No such request.
     RequestUnknown = "request_unknown", 404, "There is no such request", retryable: false;
     /// No such submission.
@@ -106,6 +108,8 @@ codes! {
     StaleFence = "stale_fence", 409, "The writer's fence is old", retryable: true;
     /// The process can be proven neither alive nor gone.
     ProcessUnverifiable = "process_unverifiable", 409, "The process cannot be verified", retryable: false;
+    /// A record has this keeper.
+    KeeperClaimed = "keeper_claimed", 409, "The keeper belongs to a session", retryable: false;
     /// Sessions are busy and nobody said what is to become of them.
     Busy = "busy", 409, "Sessions are busy", retryable: false;
     /// The body or the content is over the bound.
@@ -258,6 +262,17 @@ impl From<HostError> for Problem {
             HostError::Storage(ref write) => Self { detail: chain(&error), ..Self::from_write(write) },
             HostError::Read(_) => Self::new(Code::Storage, chain(&error)),
             HostError::Unreadable { .. } => Self::new(Code::SessionUnreadable, error.to_string()),
+            HostError::KeeperUnknown(_) => Self::new(Code::KeeperUnknown, error.to_string()),
+            HostError::KeeperClaimed { ref session, .. } => {
+                Self::new(Code::KeeperClaimed, error.to_string()).with("session", session.clone())
+            }
+            HostError::KeeperUnverifiable { .. } => Self {
+                side_effect_possible: true,
+                ..Self::new(Code::ProcessUnverifiable, error.to_string()).with("verdict", "unverifiable")
+            },
+            HostError::CannotAdopt { .. } => Self::new(Code::Unsupported, error.to_string())
+                .with("capability", "adopt")
+                .with("offered", json!(["end"])),
             HostError::ShuttingDown => {
                 Self { side_effect_possible: true, ..Self::new(Code::ShuttingDown, error.to_string()) }
             }

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::body;
 use crate::call::{Answer, Call};
-use crate::handlers::{NoQuery, agents, events, host, messages, meta, process, requests, sessions};
+use crate::handlers::{NoQuery, agents, events, host, keepers, messages, meta, process, requests, sessions};
 use crate::peer::Peer;
 use crate::problem::{Code, Problem};
 use crate::views;
@@ -418,6 +418,33 @@ pub(crate) const ROUTES: &[Route] = &[
     )
     .asks::<events::FeedQuery>()
     .refuses(&[Code::InvalidHeader, Code::InvalidCursor, Code::Storage]),
+    Route::get(
+        "/v1/keepers",
+        "Every keeper, with the session that has it.",
+        Gives::Json(200, schema::<keepers::KeeperList>()),
+        |call| Box::pin(keepers::list(call)),
+    )
+    .refuses(&[Code::Storage]),
+    Route::new(
+        Verb::Post,
+        "/v1/keepers/{token}/recover",
+        "Binds the conversation of a keeper that no record claims to a session again, or ends it. Not for agents.",
+        Gives::Json(200, schema::<keepers::KeeperRecovered>()),
+        |call| Box::pin(keepers::recover(call)),
+    )
+    .takes::<keepers::RecoverKeeperBody>()
+    .refuses(&[
+        Code::KeeperUnknown,
+        Code::KeeperClaimed,
+        Code::ProcessUnverifiable,
+        Code::Unsupported,
+        Code::SubmissionState,
+        Code::SessionClosed,
+        Code::SessionUnreadable,
+        Code::BadFolder,
+        Code::OutsideRoots,
+        Code::FromAgent,
+    ]),
     Route::new(
         Verb::Post,
         "/v1/host/stop",

@@ -48,6 +48,8 @@ enum Command {
     Start(SessionArg),
     /// End a session's agent, or the host.
     Stop(StopArgs),
+    /// Deal with a session that cannot go on by itself, or with a keeper that no session claims.
+    Recover(RecoverArgs),
     /// Show every keeper and agent process; needs no host.
     Ps,
     /// Print a session's events, or the host's feed.
@@ -294,6 +296,31 @@ pub(crate) struct StopArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    /// The session's id. Without it and without --keeper, keepers that no session claims are shown.
+    #[arg(conflicts_with = "keeper", requires = "for_session")]
+    pub(crate) session: Option<String>,
+    /// The keeper's token, as `ps` shows it.
+    #[arg(long, value_name = "TOKEN", requires = "for_keeper")]
+    pub(crate) keeper: Option<String>,
+    /// Give up a process whose end cannot be proven, with its conversation, or a failure that holds the session.
+    #[arg(long, group = "for_session", requires = "session")]
+    pub(crate) abandon: bool,
+    /// Go on in a new conversation in place of one that cannot be taken up.
+    #[arg(long, group = "for_session", requires = "session")]
+    pub(crate) start_fresh: bool,
+    /// Make the keeper's conversation a session's again. The agent is not interrupted.
+    #[arg(long, group = "for_keeper", requires = "keeper")]
+    pub(crate) adopt: bool,
+    /// End the keeper with its agent.
+    #[arg(long, group = "for_keeper", requires = "keeper")]
+    pub(crate) end: bool,
+    /// With --end: at once, without the gentle steps.
+    #[arg(long, requires = "end")]
+    pub(crate) kill: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
     /// The session's id.
     #[arg(required_unless_present = "host", conflicts_with = "host")]
@@ -393,6 +420,7 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Interrupt(args) => commands::session::interrupt(&settings, &args, json).await,
                 Command::Start(args) => commands::session::start(&settings, &args, json).await,
                 Command::Stop(args) => commands::stop::stop(&settings, &args, json).await,
+                Command::Recover(args) => commands::recover::recover(&settings, &args, json).await,
                 Command::Events(args) => commands::events::print(&settings, &args, json).await,
                 Command::Agents => commands::agents::print(&settings, json).await,
                 _ => commands::doctor::look(&settings, &environment, json).await,

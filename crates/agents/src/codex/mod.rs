@@ -22,14 +22,14 @@ mod steer;
 mod threads;
 mod turns;
 
-use crate::adapter::{Adapter, CannotTell, Incoming, Record, StateChange, ThreadContext, Translated};
+use crate::adapter::{Adapter, CannotTell, Incoming, Record, Shown, StateChange, ThreadContext, Translated};
 use crate::rpc::{self, Dialect, Inbound, RpcError};
 use crate::sessions::{CONNECTION_SCOPE, Sessions, encode, kept};
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
-use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId};
+use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SessionOptions, ThreadId};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use state::{Asked, Connection, Handshake, INTERRUPT_IDS, Phase, STATE_VERSION, Thread};
+use state::{Asked, Connection, Handshake, INTERRUPT_IDS, Phase, STATE_VERSION, Seen, Thread};
 
 const RPC: Dialect = Dialect::Bare;
 
@@ -59,6 +59,7 @@ impl CodexAdapter {
                 resume: true,
                 confirms_answers: true,
                 settles_by_history: true,
+                close_thread: true,
                 ..Capabilities::bare(TakenProof::ClientId)
             },
             connection: Connection::default(),
@@ -174,6 +175,7 @@ impl CodexAdapter {
                 self.steer_answered(at, submission, &turn, again, result, out);
             }
             Asked::Interrupt { turn, .. } => self.interrupt_answered(at, &turn, result, out),
+            Asked::Close { .. } => self.thread_left(at, out),
         }
     }
 
@@ -264,6 +266,10 @@ impl Adapter for CodexAdapter {
 
     fn unbind(&mut self, session: &SessionId) {
         self.sessions.unbind(session);
+        // Late answers to what was asked for it are nobody's, also where it is bound again.
+        let asked = self.connection.asked.len();
+        self.connection.asked.retain(|_, asked| asked.session() != Some(session));
+        self.connection_changed |= self.connection.asked.len() != asked;
     }
 
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {
@@ -297,8 +303,32 @@ impl Adapter for CodexAdapter {
             Decision::Interrupt { turn } => self.interrupt(at, turn.as_ref(), out),
             Decision::Answer { key, answer, .. } => self.answer_request(at, key, answer, out),
             Decision::Control { control, .. } => Err(CannotTell::Unsupported(control.capability())),
-            Decision::CloseThread => Err(CannotTell::Unsupported("close_thread")),
+            Decision::CloseThread => self.close_thread(at, out),
         }
+    }
+
+    fn take_over(
+        &mut self,
+        session: &SessionId,
+        thread: &ThreadId,
+        options: &SessionOptions,
+        shown: Shown,
+    ) -> Result<(), CannotTell> {
+        let at =
+            self.sessions.position(session).ok_or_else(|| CannotTell::UnknownSession(session.clone()))?;
+        *self.sessions.change(at) = Thread {
+            thread: Some(thread.clone()),
+            phase: Phase::Open,
+            options: options.clone(),
+            seen: match shown {
+                Shown::Nothing => Seen::FromTheStart,
+                Shown::UpTo(turn) => Seen::UpTo(turn),
+                Shown::Unknown => Seen::Unsure,
+            },
+            ..Thread::default()
+        };
+        self.sessions.index_thread(at);
+        Ok(())
     }
 
     fn changes(&mut self) -> Vec<StateChange> {

@@ -127,6 +127,10 @@ pub(super) enum Asked {
         session: SessionId,
         turn: ProviderTurn,
     },
+    /// `thread/unsubscribe`.
+    Close {
+        session: SessionId,
+    },
 }
 
 impl Asked {
@@ -135,6 +139,7 @@ impl Asked {
             Self::Initialize => None,
             Self::Open { session }
             | Self::Reattach { session }
+            | Self::Close { session }
             | Self::Status { session }
             | Self::History { session, .. }
             | Self::StartTurn { session, .. }

@@ -60,6 +60,29 @@ impl CodexAdapter {
         Ok(())
     }
 
+    /// Leaves the thread: its process goes on with others.
+    pub(super) fn close_thread(&mut self, at: usize, out: &mut Translated) -> Result<(), CannotTell> {
+        let slot = self.sessions.slot(at);
+        let (session, thread) = (slot.session.clone(), slot.state.thread.clone());
+        let Some(thread) = thread.filter(|_| slot.state.phase == Phase::Open && self.ready()) else {
+            // Nothing that could be left: not open, or open on a connection that is gone.
+            self.thread_left(at, out);
+            return Ok(());
+        };
+        let asked = Asked::Close { session };
+        let frame = self.ask(asked, "thread/unsubscribe", json!({ "threadId": thread }));
+        out.send(&frame);
+        Ok(())
+    }
+
+    pub(super) fn thread_left(&mut self, at: usize, out: &mut Translated) {
+        let session = self.sessions.slot(at).session.clone();
+        // A refusal says that it is not loaded: it is left all the same.
+        *self.sessions.change(at) = Thread::default();
+        self.sessions.index_thread(at);
+        out.say(&session, AgentEvent::ThreadClosed);
+    }
+
     /// Asks for the thread; again on each new connection until it is open.
     pub(super) fn send_open(&mut self, at: usize, out: &mut Translated) {
         let slot = self.sessions.slot(at);
@@ -149,10 +172,17 @@ impl CodexAdapter {
     }
 
     pub(super) fn reattached(&mut self, at: usize, result: Result<Value, RpcError>, out: &mut Translated) {
-        let Err(error) = result else {
-            self.sessions.change(at).detached = None;
-            self.ask_history(at, Look::first(Lookup::Reattach), out);
-            return;
+        let error = match result {
+            Ok(answer) => {
+                if self.sessions.slot(at).state.in_force == SessionOptions::default() {
+                    // Opened by another host: what it set is in force, and not known here yet.
+                    self.took_options(at, &answer, "sandbox", "reasoningEffort", out);
+                }
+                self.sessions.change(at).detached = None;
+                self.ask_history(at, Look::first(Lookup::Reattach), out);
+                return;
+            }
+            Err(error) => error,
         };
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);

@@ -2,7 +2,9 @@
 //! what was saved before each next step.
 
 use crate::render;
-use mainstay_agents::{Adapter, AgentKind, CannotTell, Incoming, Record, ThreadContext, Translated, adapter};
+use mainstay_agents::{
+    Adapter, AgentKind, CannotTell, Incoming, Record, Shown, ThreadContext, Translated, adapter,
+};
 use mainstay_core::agent::Decision;
 use mainstay_core::content::{Answer, PermissionOption};
 use mainstay_core::{ContentBlock, SessionId, SessionOptions, SubmissionId, ThreadId};
@@ -50,6 +52,15 @@ impl Harness {
     pub(crate) fn bind(&mut self, session: &str) {
         self.bound.push(SessionId::from(session));
         self.adapter.bind(&SessionId::from(session), context());
+    }
+
+    /// As a lane does with a process that another host opened.
+    pub(crate) fn take_over(&mut self, session: &str, thread: &str, shown: Shown) -> Result<(), CannotTell> {
+        self.bind(session);
+        let (session, thread) = (SessionId::from(session), ThreadId::from(thread));
+        self.adapter.take_over(&session, &thread, &SessionOptions::default(), shown)?;
+        self.after_step(&Translated::default());
+        Ok(())
     }
 
     fn after_step(&mut self, translated: &Translated) {

@@ -7,6 +7,7 @@ mod codex_bench;
 mod codex_reattach;
 mod codex_rules;
 mod codex_steer;
+mod codex_takeover;
 mod demo_agent;
 mod harness;
 mod recordings;

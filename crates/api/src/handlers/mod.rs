@@ -3,6 +3,7 @@
 pub(crate) mod agents;
 pub(crate) mod events;
 pub(crate) mod host;
+pub(crate) mod keepers;
 pub(crate) mod messages;
 pub(crate) mod meta;
 pub(crate) mod process;

@@ -8,7 +8,7 @@ use super::state::{
 use super::{CHAIN_LINKS, ENDED_WORK_SHOWN, PAST_TURNS, REMEMBERED};
 use crate::content::{ContentBlock, Delivery, DeliveryTaken, ItemKind, Outcome};
 use crate::digest::TextDigest;
-use crate::event::{Event, LeaseEnd, OptionsState, QueueReason, RequestEnd, StopReach};
+use crate::event::{Event, LeaseEnd, OptionsState, QueueReason, RequestEnd, StopReach, ThreadOrigin};
 use crate::work::{Control, ControlEnd, HistoryPoint, Provenance};
 use crate::{ControlId, Cursor, Fence, ItemId, RequestId, SessionOptions, SubmissionId, TurnId};
 use std::collections::VecDeque;
@@ -112,7 +112,8 @@ impl Session {
             Event::ThreadLinked { thread, how, .. } => {
                 self.replace_thread = false;
                 if self.thread() != Some(thread) {
-                    self.thread_used = false;
+                    // What was brought here has a life before this session: it is never taken for one that can be made anew.
+                    self.thread_used = *how == ThreadOrigin::Adopted;
                     self.past_turns.clear();
                     self.chain.push(Link { thread: thread.clone(), how: *how });
                     if self.chain.len() > CHAIN_LINKS {

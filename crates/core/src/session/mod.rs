@@ -14,6 +14,7 @@ mod start_retry;
 mod state;
 mod status;
 mod stops;
+mod takeover;
 mod timers;
 
 #[cfg(test)]
@@ -27,6 +28,7 @@ pub use state::{
 };
 pub use status::{Status, StatusReport};
 pub use stops::{StopKind, StopScope, StopState, StopTarget};
+pub use takeover::Takeover;
 
 use crate::agent::{AgentEvent, Capabilities, Decision};
 use crate::content::{Answer, ContentBlock, Delivery, DeliveryTaken, Failure};
@@ -117,6 +119,14 @@ pub enum Input {
     Tick,
     /// The journal was rewound: begin a new epoch.
     NewEpoch(EpochReason),
+    /// A keeper knows a later owner than this record does: the record is older than what was. The fence rises above it
+    /// and a new epoch begins; where the record is as new, nothing happens.
+    FenceAhead {
+        /// The fence that the keeper knows.
+        known: Fence,
+    },
+    /// A user binds the session to a living process that its journal does not know.
+    TakeOver(Takeover),
     /// What the agent says cannot be recorded for this session: it cannot go on by itself.
     Hold(Failure),
 }
@@ -347,6 +357,11 @@ impl Session {
                 self.emit(out, moment.now, Event::EpochStarted { reason });
                 Ok(Reply::Done)
             }
+            Input::FenceAhead { known } => {
+                self.raise_fence(known, known.next(), moment, out);
+                Ok(Reply::Done)
+            }
+            Input::TakeOver(takeover) => self.take_over(takeover, moment, out),
         }
     }
 
@@ -370,15 +385,20 @@ impl Session {
 
     /// Stamps an event, folds it, and puts it out; a delta that continues the run before it joins that run.
     pub(crate) fn emit(&mut self, out: &mut Out, now: i64, event: Event) {
+        let fence = match event {
+            Event::LeaseReserved { .. } => self.fence.next(),
+            _ => self.fence,
+        };
+        self.emit_under(fence, out, now, event);
+    }
+
+    /// As [`Self::emit`], under a fence that may be a higher one than before.
+    fn emit_under(&mut self, fence: Fence, out: &mut Out, now: i64, event: Event) {
         if matches!(event, Event::EpochStarted { .. }) {
             self.epoch += 1;
             self.head = 0;
         }
         let seq = self.head + 1;
-        let fence = match event {
-            Event::LeaseReserved { .. } => self.fence.next(),
-            _ => self.fence,
-        };
         self.apply_event(seq, now, fence, &event);
         if let Event::ItemDelta { item, text, .. } = &event
             && let Some(last) = out.events.last_mut()

@@ -15,6 +15,7 @@ mod limit_rules;
 mod queue_rules;
 mod request_rules;
 mod stop_rules;
+mod takeover_rules;
 
 /// A session with its whole journal, so that every test also checks that state is the fold of it.
 struct Bench {
@@ -99,8 +100,11 @@ impl Bench {
 
     fn check_fold(&self) {
         let mut folded = Session::from_first(&self.journal[0]).expect("first");
-        let mut seq = 1;
+        let (mut epoch, mut seq) = (1, 1);
         for stamped in &self.journal[1..] {
+            if stamped.epoch != epoch {
+                (epoch, seq) = (stamped.epoch, 0);
+            }
             assert_eq!(stamped.first_seq.unwrap_or(stamped.seq), seq + 1, "the journal has a hole");
             seq = stamped.seq;
             let line = serde_json::to_string(stamped).expect("serializes");

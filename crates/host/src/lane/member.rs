@@ -13,7 +13,7 @@ use mainstay_agents::ThreadContext;
 use mainstay_core::digest::sha256_hex;
 use mainstay_core::process::CloseOrder;
 use mainstay_core::session::{Out, Phase, StatusReport};
-use mainstay_core::{Command, Cursor, LaunchSnapshot, Session, SessionId};
+use mainstay_core::{AgentName, Command, Cursor, LaunchSnapshot, Session, SessionId};
 use mainstay_store::{IdRegistration, NewSession, ProcessKey, SessionKey, SessionRow, Store, WriteOp};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -239,10 +239,16 @@ impl Member {
         self.touched = false;
         self.told_to_leave = false;
         self.broken = None;
-        // What it was to take elsewhere it still takes there.
-        self.parting.take_if(|parting| !matches!(parting, Parting::To(..) | Parting::Alone(_)));
         for (woken, _) in &mut self.wake {
             *woken = false;
+        }
+    }
+
+    /// Stays after all. What it was asked is to be decided anew.
+    pub(super) fn stay(&mut self) -> Option<LaneMessage> {
+        match self.parting.take()? {
+            Parting::To(_, message) | Parting::Alone(message) => Some(*message),
+            Parting::Anew | Parting::AtRest | Parting::NeverWas => None,
         }
     }
 
@@ -279,7 +285,9 @@ impl Member {
                 _ => owed(),
             },
             LaneMessage::Wake { .. } => owed(),
-            LaneMessage::Shutdown { .. } => false,
+            LaneMessage::TakeOver { .. } | LaneMessage::FenceAhead { .. } | LaneMessage::Shutdown { .. } => {
+                false
+            }
         }
     }
 
@@ -321,7 +329,12 @@ fn shown_in(row: &SessionRow) -> Option<StatusReport> {
 
 /// The scope in which a thread belongs to one session: agent and account home.
 fn scope_of(launch: &LaunchSnapshot) -> String {
-    format!("{}:{}", launch.agent, launch.account_home.as_deref().unwrap_or("default"))
+    thread_scope(&launch.agent, launch.account_home.as_deref())
+}
+
+/// As it stands in the store.
+pub(crate) fn thread_scope(agent: &AgentName, account_home: Option<&str>) -> String {
+    format!("{agent}:{}", account_home.unwrap_or("default"))
 }
 
 /// A batch begun by a creation.

@@ -10,6 +10,7 @@ pub(crate) mod events;
 pub(crate) mod ls;
 pub(crate) mod ps;
 pub(crate) mod queue;
+pub(crate) mod recover;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod serve;
