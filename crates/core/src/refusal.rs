@@ -65,6 +65,8 @@ pub struct Refusal {
     pub detail: String,
     /// The request's revision now, where that is what the caller needs.
     pub revision: Option<u64>,
+    /// The capability that the agent lacks.
+    pub capability: Option<&'static str>,
     /// How the request ended, where it did.
     pub ended: Option<RequestEnd>,
     /// The answer that won, and who gave it.
@@ -75,7 +77,14 @@ impl Refusal {
     /// A refusal with a code and a sentence.
     #[must_use]
     pub fn new(code: RefusalCode, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), revision: None, ended: None, winner: None }
+        Self { code, detail: detail.into(), revision: None, capability: None, ended: None, winner: None }
+    }
+
+    /// What an agent without this capability cannot do.
+    #[must_use]
+    pub fn unsupported(capability: &'static str) -> Self {
+        let detail = format!("this agent cannot do this (capability {capability})");
+        Self { capability: Some(capability), ..Self::new(RefusalCode::Unsupported, detail) }
     }
 
     /// An input that does not belong to the state; both are named.

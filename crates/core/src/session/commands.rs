@@ -70,6 +70,9 @@ impl Session {
             }
             Command::Control(what) => self.control(what, moment, out),
             Command::Rewind { before, files } => {
+                if !moment.capabilities.rewind {
+                    return Err(Refusal::unsupported("rewind"));
+                }
                 let point = self.past_turn(&before)?;
                 self.control(Control::Rewind { before: point, files }, moment, out)
             }

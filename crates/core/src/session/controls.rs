@@ -12,10 +12,7 @@ impl Session {
     /// Refuses what the agent cannot do, and what cannot be asked of it now.
     pub(super) fn check_control(&self, control: &Control, moment: &Moment<'_>) -> Result<(), Refusal> {
         if !moment.capabilities.can(control) {
-            return Err(Refusal::new(
-                RefusalCode::Unsupported,
-                format!("this agent cannot do this (capability {})", control.capability()),
-            ));
+            return Err(Refusal::unsupported(control.capability()));
         }
         if self.controls.len() >= MAX_OPEN_CONTROLS {
             return Err(Refusal::new(

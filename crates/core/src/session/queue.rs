@@ -300,10 +300,7 @@ fn check_content(content: &[ContentBlock], moment: &Moment<'_>) -> Result<(), Re
         bytes += match block {
             ContentBlock::Text { text } => text.len(),
             ContentBlock::Image { .. } if !moment.capabilities.images => {
-                return Err(Refusal::new(
-                    RefusalCode::Unsupported,
-                    "this agent takes no images (capability images)",
-                ));
+                return Err(Refusal::unsupported("images"));
             }
             ContentBlock::Image { data, .. } => data.len(),
             ContentBlock::ResourceLink { uri, name } => uri.len() + name.len(),

@@ -5,6 +5,7 @@ pub(crate) mod answer;
 pub(crate) mod attach;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod controls;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod ls;
