@@ -112,7 +112,14 @@ fn steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), T
     timed("golden", &mut || {
         golden(root, Golden::Check).map_err(|source| TestError::Step { step: "golden", source })
     })?;
-    timed("nextest", &mut || run("nextest", &["nextest", "run", "--workspace"]))?;
+    let skipped = root.join("target/skipped-tests.txt");
+    // Of an earlier run.
+    let _absent = std::fs::remove_file(&skipped);
+    let tested = timed("nextest", &mut || run("nextest", &["nextest", "run", "--workspace"]));
+    if let Ok(list) = std::fs::read_to_string(&skipped) {
+        println!("\nThese were not run on this machine:\n{list}");
+    }
+    tested?;
     timed("doc tests", &mut || run("doc tests", &["test", "--workspace", "--doc"]))
 }
 

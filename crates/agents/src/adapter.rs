@@ -1,7 +1,9 @@
 //! The adapter trait and what crosses it.
 
 use crate::catalogue::Catalogue;
-use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SubmissionId};
+use mainstay_core::{
+    AgentEvent, Capabilities, Decision, ProviderTurn, SessionId, SessionOptions, SubmissionId, ThreadId,
+};
 use serde_json::Value;
 use std::fmt;
 
@@ -143,6 +145,17 @@ pub enum CannotTell {
     Unsupported(&'static str),
 }
 
+/// How much of a thread's history the journal has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// Nothing: all of it is to be shown.
+    Nothing,
+    /// Everything up to this turn.
+    UpTo(ProviderTurn),
+    /// It cannot be told: only what comes is to be shown.
+    Unknown,
+}
+
 /// A pure translator. One adapter serves one process; its sessions' threads are kept apart.
 pub trait Adapter: Send + fmt::Debug {
     /// What this protocol can do.
@@ -183,6 +196,23 @@ pub trait Adapter: Send + fmt::Debug {
     /// What the agent offers, once after it was asked and answered.
     fn take_catalogue(&mut self) -> Option<Catalogue> {
         None
+    }
+
+    /// Makes the state of a session's thread which another host opened in this process, whose own state is lost: open,
+    /// without a connection. What re-attaches a thread on the next connection then does the rest. The session must be
+    /// bound, and nothing ingested yet.
+    ///
+    /// # Errors
+    /// [`CannotTell::Unsupported`] where the protocol knows no second connection to a living conversation;
+    /// [`CannotTell::UnknownSession`].
+    fn take_over(
+        &mut self,
+        _session: &SessionId,
+        _thread: &ThreadId,
+        _options: &SessionOptions,
+        _shown: Shown,
+    ) -> Result<(), CannotTell> {
+        Err(CannotTell::Unsupported("adopt"))
     }
 
     /// The parts of the state that changed since the last call.

@@ -89,6 +89,15 @@ pub enum PlanError {
     EmptyCommand,
 }
 
+/// The variable of the agent's environment that names its account home, where the protocol has one.
+#[must_use]
+pub const fn account_home_variable(kind: AgentKind) -> Option<&'static str> {
+    match kind {
+        AgentKind::Codex => Some("CODEX_HOME"),
+        AgentKind::Acp | AgentKind::Demo => None,
+    }
+}
+
 /// Makes the plan of a protocol.
 ///
 /// # Errors

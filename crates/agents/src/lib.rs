@@ -16,7 +16,7 @@ pub mod rpc;
 mod sessions;
 
 pub use adapter::{
-    Adapter, CannotTell, Frame, Incoming, Record, Said, StateChange, ThreadContext, Translated,
+    Adapter, CannotTell, Frame, Incoming, Record, Said, Shown, StateChange, ThreadContext, Translated,
 };
 pub use catalogue::{Catalogue, Model};
 pub use launch::{

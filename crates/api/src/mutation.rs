@@ -51,16 +51,27 @@ fn write(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// The operation that a request names, if it names one.
-pub(crate) fn operation(call: &Call, status: u16, make: &MakeBody) -> Result<Option<Operation>, Problem> {
+/// The fingerprint of a request.
+pub(crate) fn fingerprint(call: &Call) -> Fingerprint {
+    let path = call.uri.path_and_query().map_or_else(|| call.uri.path(), |path| path.as_str());
+    Fingerprint::of(call.method.as_str(), path, &call.body)
+}
+
+/// The key under which a request wants to be known again, with its fingerprint.
+pub(crate) fn named(call: &Call) -> Result<Option<(String, Fingerprint)>, Problem> {
     let Some(key) = call.header("idempotency-key")? else { return Ok(None) };
     let key = OperationKey::parse(key)
         .map_err(|error| Problem::new(Code::InvalidHeader, format!("Idempotency-Key: {error}")))?;
-    let path = call.uri.path_and_query().map_or_else(|| call.uri.path(), |path| path.as_str());
+    Ok(Some((key.0, fingerprint(call))))
+}
+
+/// The operation that a request names, if it names one.
+pub(crate) fn operation(call: &Call, status: u16, make: &MakeBody) -> Result<Option<Operation>, Problem> {
+    let Some((key, fingerprint)) = named(call)? else { return Ok(None) };
     let make = make.clone();
     Ok(Some(Operation {
-        key: key.0,
-        fingerprint: Fingerprint::of(call.method.as_str(), path, &call.body),
+        key,
+        fingerprint,
         respond: Box::new(move |reply, session, cursor| {
             let body = match make {
                 MakeBody::Reply(make) => make(&Facts { reply, cursor, recorded: true }),
@@ -133,6 +144,7 @@ pub(crate) async fn answer(
     Ok(raw_json(status, body))
 }
 
-fn mark_replay<B>(response: &mut Response<B>) {
+/// Says that the response was given before.
+pub(crate) fn mark_replay<B>(response: &mut Response<B>) {
     response.headers_mut().insert(REPLAY_HEADER, HeaderValue::from_static("true"));
 }

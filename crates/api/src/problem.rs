@@ -76,6 +76,10 @@ codes! {
     SessionUnknown = "session_unknown", 404, "There is no such session", retryable: false;
     /// No such agent.
     AgentUnknown = "agent_unknown", 404, "There is no such agent", retryable: false;
+    /// No such keeper.
+    KeeperUnknown = "keeper_unknown", 404, "There is no such keeper", retryable: false;
+    /// No such turn, or one so old that it is not remembered.
+    TurnUnknown = "turn_unknown", 404, "There is no such turn", retryable: false;
     /// No such request.
     RequestUnknown = "request_unknown", 404, "There is no such request", retryable: false;
     /// No such submission.
@@ -106,6 +110,8 @@ codes! {
     StaleFence = "stale_fence", 409, "The writer's fence is old", retryable: true;
     /// The process can be proven neither alive nor gone.
     ProcessUnverifiable = "process_unverifiable", 409, "The process cannot be verified", retryable: false;
+    /// A record has this keeper.
+    KeeperClaimed = "keeper_claimed", 409, "The keeper belongs to a session", retryable: false;
     /// Sessions are busy and nobody said what is to become of them.
     Busy = "busy", 409, "Sessions are busy", retryable: false;
     /// The body or the content is over the bound.
@@ -214,6 +220,7 @@ const fn code_of(refusal: RefusalCode) -> Code {
         RefusalCode::QueueFull => Code::QueueFull,
         RefusalCode::NoTurn => Code::NoTurn,
         RefusalCode::Unsupported => Code::Unsupported,
+        RefusalCode::TurnUnknown => Code::TurnUnknown,
         RefusalCode::RequestUnknown => Code::RequestUnknown,
         RefusalCode::RevisionMismatch => Code::RevisionMismatch,
         RefusalCode::AlreadyAnswered => Code::AlreadyAnswered,
@@ -232,6 +239,12 @@ impl From<Refusal> for Problem {
         let mut problem = Self::new(code_of(refusal.code), refusal.detail);
         if let Some(revision) = refusal.revision {
             problem = problem.with("revision", revision);
+        }
+        if let Some(capability) = refusal.capability {
+            problem = problem.with("capability", capability);
+        }
+        if let Some(ended) = refusal.ended {
+            problem = problem.with("state", json!(ended));
         }
         if let Some((answer, by)) = refusal.winner.map(|winner| *winner) {
             problem = problem.with("winner", json!({ "answer": answer, "by": by }));
@@ -258,6 +271,17 @@ impl From<HostError> for Problem {
             HostError::Storage(ref write) => Self { detail: chain(&error), ..Self::from_write(write) },
             HostError::Read(_) => Self::new(Code::Storage, chain(&error)),
             HostError::Unreadable { .. } => Self::new(Code::SessionUnreadable, error.to_string()),
+            HostError::KeeperUnknown(_) => Self::new(Code::KeeperUnknown, error.to_string()),
+            HostError::KeeperClaimed { ref session, .. } => {
+                Self::new(Code::KeeperClaimed, error.to_string()).with("session", session.clone())
+            }
+            HostError::KeeperUnverifiable { .. } => Self {
+                side_effect_possible: true,
+                ..Self::new(Code::ProcessUnverifiable, error.to_string()).with("verdict", "unverifiable")
+            },
+            HostError::CannotAdopt { .. } => Self::new(Code::Unsupported, error.to_string())
+                .with("capability", "adopt")
+                .with("offered", json!(["end"])),
             HostError::ShuttingDown => {
                 Self { side_effect_possible: true, ..Self::new(Code::ShuttingDown, error.to_string()) }
             }

@@ -3,7 +3,9 @@
 use crate::app::App;
 use crate::body;
 use crate::call::{Answer, Call};
-use crate::handlers::{NoQuery, agents, events, host, messages, meta, process, requests, sessions};
+use crate::handlers::{
+    NoQuery, agents, controls, events, host, keepers, messages, meta, process, requests, sessions,
+};
 use crate::peer::Peer;
 use crate::problem::{Code, Problem};
 use crate::views;
@@ -25,6 +27,7 @@ type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
 pub(crate) enum Verb {
     Get,
     Post,
+    Put,
     Patch,
     Delete,
 }
@@ -35,6 +38,7 @@ impl Verb {
         match self {
             Self::Get => "get",
             Self::Post => "post",
+            Self::Put => "put",
             Self::Patch => "patch",
             Self::Delete => "delete",
         }
@@ -44,6 +48,7 @@ impl Verb {
         match self {
             Self::Get => MethodFilter::GET,
             Self::Post => MethodFilter::POST,
+            Self::Put => MethodFilter::PUT,
             Self::Patch => MethodFilter::PATCH,
             Self::Delete => MethodFilter::DELETE,
         }
@@ -143,6 +148,16 @@ pub(crate) const ANY_MUTATION: &[Code] = &[
 ];
 
 const SESSION: &[Code] = &[Code::InvalidId, Code::SessionUnknown, Code::SessionUnreadable];
+
+/// Problems of what is asked of an agent.
+const CONTROL: &[Code] = &[
+    Code::InvalidId,
+    Code::SessionUnknown,
+    Code::SessionUnreadable,
+    Code::SessionClosed,
+    Code::QueueFull,
+    Code::Unsupported,
+];
 
 /// Every route.
 pub(crate) const ROUTES: &[Route] = &[
@@ -355,6 +370,106 @@ pub(crate) const ROUTES: &[Route] = &[
         Code::Unsupported,
         Code::FromAgent,
     ]),
+    Route::get(
+        "/v1/sessions/{session}/tasks",
+        "Background tasks: those that run, then the latest that ended.",
+        Gives::Json(200, schema::<views::TaskList>()),
+        |call| Box::pin(controls::tasks(call)),
+    )
+    .refuses(SESSION),
+    Route::get(
+        "/v1/sessions/{session}/children",
+        "Sub-agents' threads as a tree.",
+        Gives::Json(200, schema::<views::ChildList>()),
+        |call| Box::pin(controls::children(call)),
+    )
+    .refuses(SESSION),
+    Route::get(
+        "/v1/sessions/{session}/goal",
+        "What the agent works towards over several turns.",
+        Gives::Json(200, schema::<views::GoalView>()),
+        |call| Box::pin(controls::goal(call)),
+    )
+    .refuses(SESSION),
+    Route::new(
+        Verb::Put,
+        "/v1/sessions/{session}/goal",
+        "Sets a goal, or pauses or resumes the one there is.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::set_goal(call)),
+    )
+    .takes::<controls::GoalBody>()
+    .refuses(CONTROL),
+    Route::new(
+        Verb::Delete,
+        "/v1/sessions/{session}/goal",
+        "Takes the goal away.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::clear_goal(call)),
+    )
+    .refuses(CONTROL),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/compact",
+        "Has the context shortened, when nothing else runs.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::compact(call)),
+    )
+    .takes::<controls::InstructionsBody>()
+    .refuses(CONTROL),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/review",
+        "Has the work reviewed, in a turn of its own.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::review(call)),
+    )
+    .takes::<controls::InstructionsBody>()
+    .refuses(CONTROL),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/clear",
+        "Empties the context, when nothing else runs.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::clear(call)),
+    )
+    .takes::<process::NoBody>()
+    .refuses(CONTROL),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/rewind",
+        "Drops a turn and all later ones, when nothing else runs. Not for agents.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::rewind(call)),
+    )
+    .takes::<controls::RewindBody>()
+    .refuses(&[
+        Code::InvalidId,
+        Code::SessionUnknown,
+        Code::SessionUnreadable,
+        Code::SessionClosed,
+        Code::TurnUnknown,
+        Code::QueueFull,
+        Code::Unsupported,
+        Code::FromAgent,
+    ]),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/fork",
+        "Makes a new session that begins with this one's history.",
+        Gives::Json(201, schema::<views::SessionView>()),
+        |call| Box::pin(controls::fork(call)),
+    )
+    .takes::<controls::ForkBody>()
+    .refuses(&[
+        Code::InvalidId,
+        Code::SessionUnknown,
+        Code::SessionUnreadable,
+        Code::SubmissionState,
+        Code::TurnUnknown,
+        Code::IdConflict,
+        Code::Unsupported,
+    ]),
     Route::new(
         Verb::Post,
         "/v1/sessions/{session}/start",
@@ -418,6 +533,33 @@ pub(crate) const ROUTES: &[Route] = &[
     )
     .asks::<events::FeedQuery>()
     .refuses(&[Code::InvalidHeader, Code::InvalidCursor, Code::Storage]),
+    Route::get(
+        "/v1/keepers",
+        "Every keeper, with the session that has it.",
+        Gives::Json(200, schema::<keepers::KeeperList>()),
+        |call| Box::pin(keepers::list(call)),
+    )
+    .refuses(&[Code::Storage]),
+    Route::new(
+        Verb::Post,
+        "/v1/keepers/{token}/recover",
+        "Binds the conversation of a keeper that no record claims to a session again, or ends it. Not for agents.",
+        Gives::Json(200, schema::<keepers::KeeperRecovered>()),
+        |call| Box::pin(keepers::recover(call)),
+    )
+    .takes::<keepers::RecoverKeeperBody>()
+    .refuses(&[
+        Code::KeeperUnknown,
+        Code::KeeperClaimed,
+        Code::ProcessUnverifiable,
+        Code::Unsupported,
+        Code::SubmissionState,
+        Code::SessionClosed,
+        Code::SessionUnreadable,
+        Code::BadFolder,
+        Code::OutsideRoots,
+        Code::FromAgent,
+    ]),
     Route::new(
         Verb::Post,
         "/v1/host/stop",

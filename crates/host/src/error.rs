@@ -85,9 +85,45 @@ pub enum HostError {
         /// Why.
         why: String,
     },
+    /// No such keeper.
+    #[error("there is no keeper {0:?} in this home")]
+    KeeperUnknown(String),
+    /// A session has this keeper: its own commands end it.
+    #[error("keeper {token} is not unclaimed: {}", claimed_by(session.as_deref()))]
+    KeeperClaimed {
+        /// Which.
+        token: String,
+        /// Whose.
+        session: Option<String>,
+    },
+    /// The end of this keeper, or its state, could not be proven.
+    #[error(
+        "keeper {token}: nothing is proven ({why}); `mainstay ps` names its processes: once it answers, or they are gone, try again"
+    )]
+    KeeperUnverifiable {
+        /// Which.
+        token: String,
+        /// Why not.
+        why: String,
+    },
+    /// No session can be bound to this keeper.
+    #[error("keeper {token} cannot be adopted, only ended: {why}")]
+    CannotAdopt {
+        /// Which.
+        token: String,
+        /// Why not.
+        why: String,
+    },
     /// The host is shutting down.
     #[error("the host is shutting down")]
     ShuttingDown,
+}
+
+fn claimed_by(session: Option<&str>) -> String {
+    session.map_or_else(
+        || "a record has it".to_owned(),
+        |session| format!("session {session} has it; use that session's stop or recover"),
+    )
 }
 
 impl From<Refusal> for HostError {

@@ -12,8 +12,10 @@ use crate::subscription::{FeedSubscription, Subscription};
 use mainstay_core::content::{ContentBlock, Delivery};
 use mainstay_core::operation::{Admission, Fingerprint, admit};
 use mainstay_core::process::CloseOrder;
+use mainstay_core::work::ThreadSource;
 use mainstay_core::{
-    AgentName, Command, Cursor, Refusal, RefusalCode, Reply, Session, SessionId, SessionOptions, SubmissionId,
+    AgentName, Capabilities, Command, Cursor, LaunchSnapshot, Refusal, RefusalCode, Reply, Session,
+    SessionId, SessionOptions, SubmissionId,
 };
 use mainstay_keeper::KeepersDir;
 use mainstay_store::{Rows, SessionFilter, SessionKey, SessionRow, SqliteOptions, SqliteStore, Store};
@@ -83,6 +85,8 @@ pub struct NewSessionRequest {
     pub instructions: Option<String>,
     /// The account home.
     pub account_home: Option<String>,
+    /// Where the first conversation comes from; None: it is made anew.
+    pub source: Option<ThreadSource>,
     /// The first message.
     pub prompt: Option<(SubmissionId, Vec<ContentBlock>)>,
 }
@@ -112,7 +116,7 @@ pub struct Host {
     /// Held for life: one host per home.
     _lock: Option<File>,
     operations: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    found: Found,
+    unclaimed: Mutex<Vec<String>>,
     recovered: tokio::sync::watch::Receiver<bool>,
 }
 
@@ -169,10 +173,28 @@ impl Host {
         let _said = recovered.wait_for(|done| *done).await;
     }
 
-    /// What the start found.
+    /// What the start found, without what was dealt with since.
     #[must_use]
-    pub const fn found(&self) -> &Found {
-        &self.found
+    pub fn found(&self) -> Found {
+        Found { unclaimed: self.unclaimed.lock().unwrap_or_else(PoisonError::into_inner).clone() }
+    }
+
+    /// A user dealt with this keeper.
+    pub(crate) fn forget_unclaimed(&self, token: &str) {
+        self.unclaimed.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| known != token);
+    }
+
+    pub(crate) fn keeping(&self) -> &dyn crate::keeping::Keeping {
+        self.shared.keeping.as_ref()
+    }
+
+    /// Runs blocking work that needs the host off the async threads.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, HostError> + Send + 'static,
+    ) -> Result<T, HostError> {
+        let host = self.clone();
+        self.shared.blocking.run(move || work(&host)).await.map_err(|_| HostError::ShuttingDown)?
     }
 
     /// The configuration in force.
@@ -272,6 +294,7 @@ impl Host {
             return Ok((SessionId(String::new()), replay));
         }
         let launch = catalog::pin(&self.shared.config, &request)?;
+        self.refuse_taken_thread(&launch).await?;
         let id = request.id.clone().unwrap_or_else(|| SessionId(Self::fresh_id("ses")));
         let _same_session = self.turn(&format!("session {id}")).await;
         let fingerprint = creation_fingerprint(&request);
@@ -300,6 +323,24 @@ impl Host {
         });
         let answered = answered.await.unwrap_or(Err(HostError::ShuttingDown))?;
         Ok((id, answered))
+    }
+
+    /// A conversation that a session has is not brought to another one.
+    async fn refuse_taken_thread(&self, launch: &LaunchSnapshot) -> Result<(), HostError> {
+        let Some(ThreadSource::Adopt { thread }) = &launch.source else { return Ok(()) };
+        let (scope, wanted) = (crate::lane::scope_of(launch), thread.0.clone());
+        match self.read(move |store| store.thread_owner(&scope, &wanted)).await? {
+            Some(_) => Err(HostError::IdConflict { what: "thread", id: thread.0.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// What the agent of this name can do.
+    ///
+    /// # Errors
+    /// [`HostError::AgentUnknown`].
+    pub fn capabilities(&self, agent: &AgentName) -> Result<Capabilities, HostError> {
+        Ok(catalog::agent(&self.shared.config, agent)?.capabilities)
     }
 
     /// Gives a session a command.
@@ -346,12 +387,15 @@ impl Host {
         answered.await.unwrap_or(Err(HostError::ShuttingDown))
     }
 
-    async fn send(&self, key: SessionKey, message: LaneMessage) {
+    pub(crate) async fn send(&self, key: SessionKey, message: LaneMessage) {
         send_to_lane(&self.shared, key, message).await;
     }
 
     /// Operations with the same key are carried out one after the other, so that the second finds the first's answer.
-    async fn alone(&self, operation: Option<&Operation>) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+    pub(crate) async fn alone(
+        &self,
+        operation: Option<&Operation>,
+    ) -> Option<tokio::sync::OwnedMutexGuard<()>> {
         match operation {
             Some(operation) => Some(self.turn(&format!("operation {}", operation.key)).await),
             None => None,
@@ -359,7 +403,7 @@ impl Host {
     }
 
     /// Waits until nobody else carries out something under this name.
-    async fn turn(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
+    pub(crate) async fn turn(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let turn = {
             let mut operations = self.operations.lock().unwrap_or_else(PoisonError::into_inner);
             operations.retain(|_, turn| Arc::strong_count(turn) > 1);
@@ -368,25 +412,35 @@ impl Host {
         turn.lock_owned().await
     }
 
-    async fn replay(&self, operation: Option<&Operation>) -> Result<Option<Answered>, HostError> {
+    pub(crate) async fn replay(&self, operation: Option<&Operation>) -> Result<Option<Answered>, HostError> {
         let Some(operation) = operation else {
             return Ok(None);
         };
-        let key = operation.key.clone();
-        let recorded = self.read(move |store| store.operation(&key)).await?;
+        let response = self.recorded(&operation.key, &operation.fingerprint).await?;
+        Ok(response.map(|response| Answered {
+            reply: Reply::Done,
+            cursor: Cursor::default(),
+            response: Some(response),
+            replayed: true,
+            recorded: true,
+        }))
+    }
+
+    /// The response that is recorded under a key, where the request is the same.
+    pub(crate) async fn recorded(
+        &self,
+        key: &str,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<(u16, Vec<u8>)>, HostError> {
+        let wanted = key.to_owned();
+        let recorded = self.read(move |store| store.operation(&wanted)).await?;
         let before = recorded
             .as_ref()
             .map(|recorded| Fingerprint(String::from_utf8_lossy(&recorded.fingerprint).into_owned()));
-        match (admit(before.as_ref(), &operation.fingerprint), recorded) {
+        match (admit(before.as_ref(), fingerprint), recorded) {
             (Admission::New, _) | (_, None) => Ok(None),
-            (Admission::Conflict, _) => Err(HostError::OperationConflict(operation.key.clone())),
-            (Admission::Replay, Some(recorded)) => Ok(Some(Answered {
-                reply: Reply::Done,
-                cursor: Cursor::default(),
-                response: Some((recorded.status, recorded.response)),
-                replayed: true,
-                recorded: true,
-            })),
+            (Admission::Conflict, _) => Err(HostError::OperationConflict(key.to_owned())),
+            (Admission::Replay, Some(recorded)) => Ok(Some((recorded.status, recorded.response))),
         }
     }
 
@@ -468,7 +522,7 @@ struct Opening {
 impl Opening {
     fn new(config: HostConfig, seams: Seams, feed_head: u64, lock: Option<File>) -> Result<Self, StartError> {
         let Seams { store, keeping, clock, blocking, planted } = seams;
-        let plan = recovery::plan(store.as_ref(), keeping.as_ref())?;
+        let plan = recovery::plan(&config, store.as_ref(), keeping.as_ref())?;
         let shared = Arc::new(Shared {
             processes: Arc::new(Semaphore::new(config.max_processes)),
             starting: Arc::new(Semaphore::new(config.max_starting)),
@@ -486,7 +540,7 @@ impl Opening {
 
     fn begin(self, rewound: Option<mainstay_store::Rewound>) -> Arc<Host> {
         let (sender, recovered) = tokio::sync::watch::channel(false);
-        let found = Found { unclaimed: self.plan.unclaimed.clone() };
+        let unclaimed = Mutex::new(self.plan.unclaimed.clone());
         let shared = self.shared.clone();
         tokio::spawn(recovery::keep_house(Arc::downgrade(&shared)));
         tokio::spawn(async move {
@@ -497,7 +551,7 @@ impl Opening {
             shared: self.shared,
             _lock: self.lock,
             operations: Mutex::default(),
-            found,
+            unclaimed,
             recovered,
         })
     }
@@ -528,6 +582,7 @@ fn creation_fingerprint(request: &NewSessionRequest) -> Vec<u8> {
             &request.mcp_servers,
             &request.instructions,
             &request.account_home,
+            &request.source,
             &request.prompt.as_ref().map(|(_, content)| content),
         )
     );

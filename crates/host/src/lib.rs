@@ -25,8 +25,10 @@ mod recovery;
 mod registry;
 pub mod subscription;
 pub mod timeline;
+pub mod unclaimed;
 
 pub use config::{AgentConfig, HostConfig, Isolation};
 pub use error::{HostError, StartError};
 pub use host::{Answered, Host, NewSessionRequest, Operation, ShutdownMode};
 pub use subscription::{Delivered, FeedSubscription, Reset, ResetReason, Subscription};
+pub use unclaimed::{Claim, EndAnswered, EndOperation, KeeperEnded, KeeperEntry};

@@ -6,7 +6,7 @@ use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessId, Stra
 use mainstay_keeper as keeper;
 use mainstay_keeper::manifest::{StrayOutcome, StrayReport};
 use mainstay_keeper::spec::DEFAULT_BUFFER_GRACE_MS;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Agents' own variables that mark the processes they start, beside the keeper's token (measured: codex.md 8,
 /// claude.md 8).
@@ -144,26 +144,39 @@ pub fn exit_without_record(cause: ExitCause, inbox: Option<keeper::InboxState>) 
     exit
 }
 
-/// The cgroup below which each keeper may make its own, where one is delegated to this host: its own cgroup of the
-/// unified hierarchy, if it is not the root and may be written to. Then `cgroup.kill` ends everything an agent started.
+/// The mark that systemd sets on the cgroup which it hands over to a service (`Delegate=yes`).
+const DELEGATED: &str = "user.delegate";
+
+/// The cgroup below which each keeper may make one for its agent, where one is delegated to this host: the marked one
+/// that this host is in, else its own, if it is not the root and may be written to. Then `cgroup.kill` ends everything
+/// that an agent started.
 pub(crate) fn delegated_cgroup() -> Option<PathBuf> {
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    let folder = cgroup_folder(&own, &mounts)?;
-    let writable = |path: &std::path::Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    let folder = place_of_keepers(&own, &mounts, is_marked)?;
+    let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    // A process is moved by whoever may write to the list of the nearest group that both places share.
     (writable(&folder) && writable(&folder.join("cgroup.procs"))).then_some(folder)
 }
 
-/// Where the unified hierarchy shows this process, from the texts of `/proc/self/cgroup` and `/proc/self/mounts`. None
-/// at the root: that is the machine's, not ours.
-fn cgroup_folder(own: &str, mounts: &str) -> Option<PathBuf> {
+fn is_marked(folder: &Path) -> bool {
+    let mut value = [0; 1];
+    rustix::fs::getxattr(folder, DELEGATED, &mut value).is_ok_and(|length| value[..length] == *b"1")
+}
+
+/// Where the unified hierarchy shows the group that is delegated to this process, from the texts of `/proc/self/cgroup`
+/// and `/proc/self/mounts`. The host may stand in a leaf of it; the agents' groups then stand beside that. None at
+/// the root: that is the machine's, not ours.
+fn place_of_keepers(own: &str, mounts: &str, is_marked: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::/")).filter(|path| !path.is_empty())?;
     let mount = mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');
         let (place, kind) = (fields.nth(1)?, fields.next()?);
-        (kind == "cgroup2").then_some(place)
+        (kind == "cgroup2").then_some(Path::new(place))
     })?;
-    Some(PathBuf::from(mount).join(path))
+    let folder = mount.join(path);
+    let marked = folder.ancestors().take_while(|group| *group != mount).find(|group| is_marked(group));
+    Some(marked.map_or_else(|| folder.clone(), Path::to_path_buf))
 }
 
 #[cfg(test)]
@@ -175,12 +188,33 @@ mod tests {
     #[test]
     fn the_own_cgroup_is_found_and_the_root_is_never_taken() {
         let own = "4:memory:/legacy\n0::/user.slice/user-1000.slice/app\n";
+        let nothing_marked = |_: &Path| false;
         assert_eq!(
-            cgroup_folder(own, MOUNTS),
+            place_of_keepers(own, MOUNTS, nothing_marked),
             Some(PathBuf::from("/sys/fs/cgroup/user.slice/user-1000.slice/app"))
         );
-        assert_eq!(cgroup_folder("0::/\n", MOUNTS), None);
-        assert_eq!(cgroup_folder("4:memory:/legacy\n", MOUNTS), None);
-        assert_eq!(cgroup_folder(own, "proc /proc proc rw 0 0\n"), None);
+        for (own, mounts) in
+            [("0::/\n", MOUNTS), ("4:memory:/legacy\n", MOUNTS), (own, "proc /proc proc rw 0 0\n"), ("", "")]
+        {
+            assert_eq!(place_of_keepers(own, mounts, |_| true), None, "{own:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_in_a_leaf_puts_agents_beside_itself_and_never_above_what_it_was_given() {
+        let own = "0::/system.slice/mainstay.service/host\n";
+        let unit = Path::new("/sys/fs/cgroup/system.slice/mainstay.service");
+        assert_eq!(place_of_keepers(own, MOUNTS, |group| group == unit), Some(unit.to_path_buf()));
+        let user = Path::new("/sys/fs/cgroup/user.slice");
+        let own = "0::/user.slice/user@1000.service/app.slice/mainstay.service/host\n";
+        let inner = Path::new("/sys/fs/cgroup/user.slice/user@1000.service/app.slice/mainstay.service");
+        // Delegated within delegated: the nearest one is this service's.
+        assert_eq!(
+            place_of_keepers(own, MOUNTS, |group| group == user || group == inner),
+            Some(inner.to_path_buf())
+        );
+        // The root carries no mark that counts.
+        let root = Path::new("/sys/fs/cgroup");
+        assert_eq!(place_of_keepers(own, MOUNTS, |group| group == root), Some(inner.join("host")));
     }
 }

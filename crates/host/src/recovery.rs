@@ -1,6 +1,7 @@
 //! What a starting host owes to what a former one left: living agents are taken over, dead ones settled, each session on
 //! its own.
 
+use crate::config::HostConfig;
 use crate::host::send_to_lane;
 use crate::keeping::Keeping;
 use crate::lane::{LaneMessage, Shared};
@@ -14,10 +15,12 @@ use tokio::sync::oneshot;
 pub(crate) struct Plan {
     sessions: Vec<SessionKey>,
     pub(crate) unclaimed: Vec<String>,
+    /// Sessions of which an unclaimed keeper knows a later owner, and the fence it knows.
+    ahead: Vec<(SessionKey, u64)>,
 }
 
 /// Makes the plan from the records and the folders. Blocking; takes nothing and starts nothing.
-pub(crate) fn plan(store: &dyn Store, keeping: &dyn Keeping) -> Result<Plan, ReadError> {
+pub(crate) fn plan(config: &HostConfig, store: &dyn Store, keeping: &dyn Keeping) -> Result<Plan, ReadError> {
     let rows = store.unrested_sessions()?;
     for bad in &rows.bad {
         tracing::error!(
@@ -30,7 +33,8 @@ pub(crate) fn plan(store: &dyn Store, keeping: &dyn Keeping) -> Result<Plan, Rea
     let live = store.processes(true)?;
     let claimed: BTreeSet<String> = live.rows.iter().map(|process| process.token.clone()).collect();
     let unclaimed = keeping.unclaimed(&claimed);
-    Ok(Plan { sessions: rows.rows.into_iter().map(|row| row.key).collect(), unclaimed })
+    let ahead = crate::unclaimed::fences_ahead(config, store, keeping, &unclaimed)?;
+    Ok(Plan { sessions: rows.rows.into_iter().map(|row| row.key).collect(), unclaimed, ahead })
 }
 
 /// Wakes every session that is owed something, all at once; one that fails stops no other.
@@ -43,6 +47,11 @@ pub(crate) async fn recover(shared: &Arc<Shared>, plan: Plan, rewound: Option<Re
         );
     }
     let mut woken = Vec::with_capacity(plan.sessions.len());
+    for (key, known) in plan.ahead {
+        let (done, settled) = oneshot::channel();
+        send_to_lane(shared, key, LaneMessage::FenceAhead { known, done }).await;
+        woken.push(settled);
+    }
     for key in plan.sessions {
         let (done, settled) = oneshot::channel();
         send_to_lane(shared, key, LaneMessage::Wake { rewound: rewound.is_some(), done }).await;

@@ -3,7 +3,7 @@
 
 use crate::lane::{Join, LaneMessage};
 use mainstay_store::{ProcessKey, SessionKey};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
@@ -23,7 +23,8 @@ pub(crate) struct Registry {
 
 #[derive(Debug, Default)]
 struct Lanes {
-    seats: HashMap<SessionKey, (u64, mpsc::Sender<LaneMessage>)>,
+    /// In order, so that what concerns all of them comes to them in the same order each time.
+    seats: BTreeMap<SessionKey, (u64, mpsc::Sender<LaneMessage>)>,
     /// Whose the processes are.
     owners: HashMap<ProcessKey, JoinSender>,
     /// Lanes that take, or took, sessions of a profile.
@@ -123,6 +124,11 @@ impl Registry {
                 Ok(())
             }
         }
+    }
+
+    /// The lane that has a process.
+    pub(crate) fn owner(&self, process: ProcessKey) -> Option<JoinSender> {
+        self.lanes().owners.get(&process).filter(|owner| !owner.is_closed()).cloned()
     }
 
     /// The process is settled, durably: nobody owns it any more.

@@ -51,6 +51,7 @@ fn request(home: &Path, prompt: &str) -> NewSessionRequest {
         mcp_servers: Vec::new(),
         instructions: None,
         account_home: None,
+        source: None,
         prompt: Some((SubmissionId::from(Host::fresh_id("msg").as_str()), vec![ContentBlock::text(prompt)])),
     }
 }
@@ -367,6 +368,8 @@ async fn a_thread_that_an_unclaimed_keepers_agent_holds_is_not_taken_up_beside_i
     }
     std::fs::write(state.join("mainstay.db"), backup).expect("restored");
     let host = Host::start(config(home.path())).await.expect("starts");
+    // The keeper's fence is above the record's: a new epoch begins first.
+    host.recovered().await;
     let [unclaimed] = &host.found().unclaimed[..] else { panic!("{:?}", host.found()) };
     let manifest =
         std::fs::read(state.join("keepers").join(unclaimed).join("manifest.json")).expect("a manifest");

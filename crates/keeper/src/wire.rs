@@ -49,6 +49,11 @@ pub enum ToKeeper {
     },
     /// Make a new connection (`ws+unix`); the answer is a record in the spool and a new `Status`.
     Connect,
+    /// Make a new connection (`ws+unix`) in place of the open one, which a host made that nobody knows any more. Where
+    /// another one than that is open, nothing happens.
+    Reconnect {
+        instead_of: u32,
+    },
     Close {
         order: Order,
     },
@@ -198,6 +203,7 @@ mod kind {
     pub(super) const CONNECT: u8 = 5;
     pub(super) const CLOSE: u8 = 6;
     pub(super) const PING: u8 = 7;
+    pub(super) const RECONNECT: u8 = 8;
     pub(super) const STATUS: u8 = 64;
     pub(super) const RECORDED: u8 = 65;
     pub(super) const WRITTEN: u8 = 66;
@@ -247,6 +253,10 @@ impl Message for ToKeeper {
                 kind::COMMITTED
             }
             Self::Connect => kind::CONNECT,
+            Self::Reconnect { instead_of } => {
+                header.connection = *instead_of;
+                kind::RECONNECT
+            }
             Self::Close { order } => {
                 header.order = Some(*order);
                 kind::CLOSE
@@ -283,6 +293,7 @@ impl Message for ToKeeper {
             }
             kind::COMMITTED => Self::Committed { position: parse()?.position },
             kind::CONNECT => Self::Connect,
+            kind::RECONNECT => Self::Reconnect { instead_of: parse()?.connection },
             kind::CLOSE => Self::Close { order: parse()?.order.unwrap_or(Order::Other) },
             kind::PING => Self::Ping,
             kind => Self::Unknown { kind },
@@ -449,6 +460,7 @@ mod tests {
                 .prop_map(|(id, connection, payload)| ToKeeper::Urgent { id, connection, payload }),
             any::<u64>().prop_map(|position| ToKeeper::Committed { position }),
             Just(ToKeeper::Connect),
+            any::<u32>().prop_map(|instead_of| ToKeeper::Reconnect { instead_of }),
             Just(ToKeeper::Close { order: Order::User }),
             Just(ToKeeper::Ping),
         ]

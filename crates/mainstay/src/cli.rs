@@ -44,10 +44,24 @@ enum Command {
     Answer(AnswerArgs),
     /// Stop what a session does now. The agent stays.
     Interrupt(InterruptArgs),
+    /// Begin a new session with a session's history.
+    Fork(ForkArgs),
+    /// Drop a turn and all later ones from the agent's conversation.
+    Rewind(RewindArgs),
+    /// Have the agent's context shortened.
+    Compact(CompactArgs),
+    /// Empty the agent's context.
+    Clear(SessionArg),
+    /// Show, set, pause, resume or take away what the agent works towards.
+    Goal(GoalArgs),
+    /// Show background tasks and sub-agents.
+    Tasks(SessionArg),
     /// Start a session's agent.
     Start(SessionArg),
     /// End a session's agent, or the host.
     Stop(StopArgs),
+    /// Deal with a session that cannot go on by itself, or with a keeper that no session claims.
+    Recover(RecoverArgs),
     /// Show every keeper and agent process; needs no host.
     Ps,
     /// Print a session's events, or the host's feed.
@@ -134,6 +148,61 @@ pub(crate) struct LsArgs {
 pub(crate) struct SessionArg {
     /// The session's id.
     pub(crate) session: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForkArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// The last turn that the branch has. Default: all.
+    #[arg(long, value_name = "TURN")]
+    pub(crate) last_turn: Option<String>,
+    /// The new session's name.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Its first message.
+    pub(crate) prompt: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RewindArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// The first turn that goes.
+    pub(crate) before: String,
+    /// Put the files back that those turns changed.
+    #[arg(long)]
+    pub(crate) files: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompactArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// What to keep in mind, for agents that take it.
+    #[arg(long)]
+    pub(crate) instructions: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GoalArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// A new goal, in words.
+    #[arg(group = "wish")]
+    pub(crate) objective: Option<String>,
+    /// Tokens that the new goal may use.
+    #[arg(long, requires = "objective")]
+    pub(crate) token_budget: Option<u64>,
+    /// Start no more turns for it.
+    #[arg(long, group = "wish")]
+    pub(crate) pause: bool,
+    /// Go on with it.
+    #[arg(long, group = "wish")]
+    pub(crate) resume: bool,
+    /// Take it away.
+    #[arg(long, group = "wish")]
+    pub(crate) clear: bool,
 }
 
 #[derive(Debug, Args)]
@@ -269,8 +338,17 @@ pub(crate) struct AnswerArgs {
     /// No, and stop.
     #[arg(long, group = "choice")]
     pub(crate) cancel: bool,
+    /// Answers to questions, as JSON: `{"question": {"selected": ["choice"], "text": "own words"}}`.
+    #[arg(long, group = "choice", value_name = "JSON")]
+    pub(crate) answers: Option<String>,
+    /// Accept a form or a link.
+    #[arg(long, group = "choice")]
+    pub(crate) accept: bool,
+    /// With --accept: what is filled in, as JSON.
+    #[arg(long, requires = "accept", value_name = "JSON")]
+    pub(crate) content: Option<String>,
     /// With --decline or --cancel: why, for the agent.
-    #[arg(long, conflicts_with_all = ["option", "yes", "no"])]
+    #[arg(long, conflicts_with_all = ["option", "yes", "no", "answers", "accept"])]
     pub(crate) message: Option<String>,
     /// The revision that was seen. Default: the current one.
     #[arg(long)]
@@ -290,6 +368,31 @@ pub(crate) struct StopArgs {
     pub(crate) detach: bool,
     /// At once, without the gentle steps. With --host: every agent.
     #[arg(long)]
+    pub(crate) kill: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    /// The session's id. Without it and without --keeper, keepers that no session claims are shown.
+    #[arg(conflicts_with = "keeper", requires = "for_session")]
+    pub(crate) session: Option<String>,
+    /// The keeper's token, as `ps` shows it.
+    #[arg(long, value_name = "TOKEN", requires = "for_keeper")]
+    pub(crate) keeper: Option<String>,
+    /// Give up a process whose end cannot be proven, with its conversation, or a failure that holds the session.
+    #[arg(long, group = "for_session", requires = "session")]
+    pub(crate) abandon: bool,
+    /// Go on in a new conversation in place of one that cannot be taken up.
+    #[arg(long, group = "for_session", requires = "session")]
+    pub(crate) start_fresh: bool,
+    /// Make the keeper's conversation a session's again. The agent is not interrupted.
+    #[arg(long, group = "for_keeper", requires = "keeper")]
+    pub(crate) adopt: bool,
+    /// End the keeper with its agent.
+    #[arg(long, group = "for_keeper", requires = "keeper")]
+    pub(crate) end: bool,
+    /// With --end: at once, without the gentle steps.
+    #[arg(long, requires = "end")]
     pub(crate) kill: bool,
 }
 
@@ -391,8 +494,15 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Queue(args) => commands::queue::queue(&settings, args.what, json).await,
                 Command::Answer(args) => commands::answer::answer(&settings, &environment, args, json).await,
                 Command::Interrupt(args) => commands::session::interrupt(&settings, &args, json).await,
+                Command::Fork(args) => commands::controls::fork(&settings, args, json).await,
+                Command::Rewind(args) => commands::controls::rewind(&settings, &args, json).await,
+                Command::Compact(args) => commands::controls::compact(&settings, args, json).await,
+                Command::Clear(args) => commands::controls::clear(&settings, &args, json).await,
+                Command::Goal(args) => commands::controls::goal(&settings, args, json).await,
+                Command::Tasks(args) => commands::controls::tasks(&settings, &args, json).await,
                 Command::Start(args) => commands::session::start(&settings, &args, json).await,
                 Command::Stop(args) => commands::stop::stop(&settings, &args, json).await,
+                Command::Recover(args) => commands::recover::recover(&settings, &args, json).await,
                 Command::Events(args) => commands::events::print(&settings, &args, json).await,
                 Command::Agents => commands::agents::print(&settings, json).await,
                 _ => commands::doctor::look(&settings, &environment, json).await,

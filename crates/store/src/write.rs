@@ -280,6 +280,7 @@ pub struct ProcessRow {
 pub struct ProcessUpdate {
     pub key: ProcessKey,
     pub state: Option<String>,
+    pub fence: Option<u64>,
     pub position: Option<u64>,
     pub connection: Option<u32>,
     pub last_input: Option<u64>,
@@ -293,6 +294,7 @@ impl ProcessUpdate {
         Self {
             key,
             state: None,
+            fence: None,
             position: None,
             connection: None,
             last_input: None,

@@ -109,6 +109,7 @@ impl Choice {
             12 => WriteOp::CreateProcess(ProcessRow { token: self.word(), ..new_process(process) }),
             13 => WriteOp::UpdateProcess(ProcessUpdate {
                 key: process,
+                fence: None,
                 state: self.one_in(2).then(|| self.word()),
                 position: self.maybe(99),
                 connection: self.maybe(3),

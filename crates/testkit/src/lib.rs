@@ -15,6 +15,7 @@
 //! | [`http`] | HTTP/1.1 and server-sent events over TCP or a Unix socket |
 //! | [`mainstay`] | a temporary home and the host process itself |
 //! | [`peer`] | an agent process spoken to in JSON lines, without a host |
+//! | [`skipped`] | a test that this machine cannot run, said loudly |
 //! | [`stream_text`] | the text that scripted streams consist of, to compare byte for byte |
 //! | [`wait`] | waiting on a condition with a deadline |
 #![expect(
@@ -29,6 +30,7 @@ pub mod http;
 pub mod mainstay;
 pub mod model;
 pub mod peer;
+pub mod skipped;
 pub mod stream_text;
 pub mod wait;
 

@@ -34,15 +34,15 @@ mod steer;
 mod threads;
 mod turns;
 
-use crate::adapter::{Adapter, CannotTell, Incoming, Record, StateChange, ThreadContext, Translated};
+use crate::adapter::{Adapter, CannotTell, Incoming, Record, Shown, StateChange, ThreadContext, Translated};
 use crate::catalogue::Catalogue;
 use crate::rpc::{self, Dialect, Inbound, RpcError};
 use crate::sessions::{CONNECTION_SCOPE, Sessions, encode, kept};
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
-use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId};
+use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SessionOptions, ThreadId};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use state::{Asked, Connection, Handshake, Phase, STATE_VERSION, Thread};
+use state::{Asked, Connection, Handshake, Phase, STATE_VERSION, Seen, Thread};
 
 const RPC: Dialect = Dialect::Bare;
 
@@ -181,6 +181,9 @@ impl CodexAdapter {
 
     /// What an answer means.
     fn settle(&mut self, asked: Asked, result: Result<Value, RpcError>, out: &mut Translated) {
+        if asked == Asked::Void {
+            return;
+        }
         if let Asked::Catalogue(read) = asked {
             self.catalogue_answered(read, result);
             return;
@@ -191,7 +194,7 @@ impl CodexAdapter {
         };
         let Some(at) = self.sessions.position(session) else { return };
         match asked {
-            Asked::Initialize | Asked::Catalogue(_) => {}
+            Asked::Initialize | Asked::Void | Asked::Catalogue(_) => {}
             Asked::Control { control, after, .. } => self.control_answered(at, control, after, result, out),
             Asked::RevertProof { control, turn, .. } => self.revert_proven(at, control, &turn, &result, out),
             Asked::Close { .. } => self.thread_left(at, out),
@@ -301,7 +304,10 @@ impl Adapter for CodexAdapter {
         let of_it = |asked: &Asked| asked.session() == Some(session);
         let connection = self.change_connection();
         connection.waiting.retain(|waiting| !of_it(&waiting.what));
-        // What is unanswered stays: its answer concerns nobody any more, and its id must not look like a stranger's.
+        for in_flight in connection.asked.values_mut().filter(|in_flight| of_it(&in_flight.what)) {
+            // Its answer is nobody's, also where the session is bound again; its id is known all the same.
+            in_flight.what = Asked::Void;
+        }
         self.sessions.unbind(session);
     }
 
@@ -351,6 +357,30 @@ impl Adapter for CodexAdapter {
 
     fn take_catalogue(&mut self) -> Option<Catalogue> {
         self.gathered.take()
+    }
+
+    fn take_over(
+        &mut self,
+        session: &SessionId,
+        thread: &ThreadId,
+        options: &SessionOptions,
+        shown: Shown,
+    ) -> Result<(), CannotTell> {
+        let at =
+            self.sessions.position(session).ok_or_else(|| CannotTell::UnknownSession(session.clone()))?;
+        *self.sessions.change(at) = Thread {
+            thread: Some(thread.clone()),
+            phase: Phase::Open,
+            options: options.clone(),
+            seen: match shown {
+                Shown::Nothing => Seen::FromTheStart,
+                Shown::UpTo(turn) => Seen::UpTo(turn),
+                Shown::Unknown => Seen::Unsure,
+            },
+            ..Thread::default()
+        };
+        self.sessions.index_thread(at);
+        Ok(())
     }
 
     fn changes(&mut self) -> Vec<StateChange> {

@@ -84,6 +84,8 @@ impl Look {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Asked {
     Initialize,
+    /// For a session that has left.
+    Void,
     /// `thread/start` or `thread/resume`.
     Open {
         session: SessionId,
@@ -157,7 +159,7 @@ pub(super) enum Asked {
 impl Asked {
     pub(super) fn session(&self) -> Option<&SessionId> {
         match self {
-            Self::Initialize | Self::Catalogue(_) => None,
+            Self::Initialize | Self::Void | Self::Catalogue(_) => None,
             Self::Control { session, .. }
             | Self::RevertProof { session, .. }
             | Self::Close { session }
@@ -178,7 +180,8 @@ impl Asked {
     pub(super) const fn may_be_given_up(&self) -> bool {
         matches!(
             self,
-            Self::Status { .. }
+            Self::Void
+                | Self::Status { .. }
                 | Self::StillRuns { .. }
                 | Self::History { .. }
                 | Self::ChildHistory { .. }
@@ -196,6 +199,7 @@ impl Asked {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Initialize => "initialize",
+            Self::Void => "nothing that is still wanted",
             Self::Open { .. } => "opening the thread",
             Self::Reattach { .. } | Self::ReattachChild { .. } => "taking the thread up again",
             Self::Status { .. } | Self::StillRuns { .. } => "the thread's status",

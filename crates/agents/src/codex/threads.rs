@@ -59,6 +59,29 @@ impl CodexAdapter {
         Ok(())
     }
 
+    /// Leaves the thread: its process goes on with others.
+    pub(super) fn close_thread(&mut self, at: usize, out: &mut Translated) -> Result<(), CannotTell> {
+        let slot = self.sessions.slot(at);
+        let (session, thread) = (slot.session.clone(), slot.state.thread.clone());
+        let Some(thread) = thread.filter(|_| slot.state.phase == Phase::Open && self.ready()) else {
+            // Nothing that could be left: not open, or open on a connection that is gone.
+            self.thread_left(at, out);
+            return Ok(());
+        };
+        let asked = Asked::Close { session };
+        let frame = self.ask(asked, "thread/unsubscribe", json!({ "threadId": thread }));
+        out.send(&frame);
+        Ok(())
+    }
+
+    pub(super) fn thread_left(&mut self, at: usize, out: &mut Translated) {
+        let session = self.sessions.slot(at).session.clone();
+        // A refusal says that it is not loaded: it is left all the same.
+        *self.sessions.change(at) = Thread::default();
+        self.sessions.index_thread(at);
+        out.say(&session, AgentEvent::ThreadClosed);
+    }
+
     /// Asks for the thread; again on each new connection until it is open.
     pub(super) fn send_open(&mut self, at: usize, out: &mut Translated) {
         let slot = self.sessions.slot(at);
@@ -140,8 +163,9 @@ impl CodexAdapter {
         let slot = self.sessions.slot(at);
         let Some(thread) = &slot.state.thread else { return };
         // On a loaded thread the server ignores all of it (measured); one that it has unloaded in the meantime comes back
-        // with it, and not with the configured sandbox.
-        let mut params = thread_params(&slot.context, &slot.state.options);
+        // with it, and not with the configured sandbox. Nothing is given where it is not known what was in force.
+        let known = slot.state.in_force != SessionOptions::default();
+        let mut params = if known { thread_params(&slot.context, &slot.state.options) } else { json!({}) };
         params["threadId"] = json!(thread);
         params["excludeTurns"] = json!(true);
         let asked = Asked::Reattach { session: slot.session.clone() };
@@ -151,6 +175,10 @@ impl CodexAdapter {
     pub(super) fn reattached(&mut self, at: usize, result: Result<Value, RpcError>, out: &mut Translated) {
         let error = match result {
             Ok(result) => {
+                if self.sessions.slot(at).state.in_force == SessionOptions::default() {
+                    // Opened by another host: what it set is in force, and not known here yet.
+                    self.took_options(at, &result, "sandbox", "reasoningEffort", out);
+                }
                 self.sessions.change(at).detached = None;
                 if result.pointer("/thread/status").is_some_and(requests::waits_for_nobody) {
                     self.nothing_is_asked(at, out);

@@ -222,7 +222,12 @@ fn answer_of(harness: &mut Harness) -> Vec<String> {
 
 #[test]
 fn a_thread_that_the_server_unloaded_comes_back_with_its_sandbox() {
-    let mut harness = open();
+    let mut harness = connected();
+    harness.open("s1", None);
+    let mut opened = thread("T");
+    opened["approvalPolicy"] = json!("on-request");
+    opened["sandbox"] = json!({ "type": "workspaceWrite" });
+    answer(&mut harness, "thread/start", &opened);
     harness.message(&event("thread/closed", json!({})));
     let params = &harness.sent[0]["params"];
     assert_eq!(

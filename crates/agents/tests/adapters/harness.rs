@@ -3,7 +3,7 @@
 
 use crate::render;
 use mainstay_agents::{
-    Adapter, AgentKind, CannotTell, Catalogue, Incoming, Record, ThreadContext, Translated, adapter,
+    Adapter, AgentKind, CannotTell, Catalogue, Incoming, Record, Shown, ThreadContext, Translated, adapter,
 };
 use mainstay_core::agent::Decision;
 use mainstay_core::content::{Answer, PermissionOption};
@@ -88,6 +88,15 @@ impl Harness {
     pub(crate) fn reload_without(&mut self, session: &str) {
         self.bound.retain(|(bound, _)| bound.as_str() != session);
         self.reload();
+    }
+
+    /// As a lane does with a process that another host opened.
+    pub(crate) fn take_over(&mut self, session: &str, thread: &str, shown: Shown) -> Result<(), CannotTell> {
+        self.bind(session);
+        let (session, thread) = (SessionId::from(session), ThreadId::from(thread));
+        self.adapter.take_over(&session, &thread, &SessionOptions::default(), shown)?;
+        self.after_step(&Translated::default());
+        Ok(())
     }
 
     fn after_step(&mut self, translated: &Translated) {

@@ -13,6 +13,7 @@ mod codex_requests;
 mod codex_rollout;
 mod codex_rules;
 mod codex_steer;
+mod codex_takeover;
 mod demo_agent;
 mod harness;
 mod recordings;

@@ -104,7 +104,7 @@ pub(crate) async fn info(call: Call) -> Answer {
             Degraded::NoReserve => "the reserve for a full disk is missing".to_owned(),
             Degraded::ReadOnly { why } => why,
         }),
-        unclaimed: host.found().unclaimed.clone(),
+        unclaimed: host.found().unclaimed,
         capabilities: vec!["sse", "idempotency", "feed", "items"],
     };
     json(200, &info)

@@ -1,8 +1,10 @@
 //! What each route does.
 
 pub(crate) mod agents;
+pub(crate) mod controls;
 pub(crate) mod events;
 pub(crate) mod host;
+pub(crate) mod keepers;
 pub(crate) mod messages;
 pub(crate) mod meta;
 pub(crate) mod process;

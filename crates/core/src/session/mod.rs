@@ -7,22 +7,28 @@ mod background;
 mod commands;
 mod controls;
 mod items;
+mod limits;
 mod process_facts;
 mod queue;
+mod start_retry;
 mod state;
 mod status;
 mod stops;
+mod takeover;
 mod timers;
 
 #[cfg(test)]
 mod tests;
 
+pub use limits::{Budget, DefaultAnswer, Limits, Owed, OwedKind, RequestPolicy, Spent};
 pub use state::{
     ClosedRequest, EndedChild, EndedTask, Link, OpenChild, OpenControl, OpenItem, OpenRequest,
-    OpenSubmission, OpenTask, OpenTurn, Phase, RequestState, Retrying, Session, SubmissionState,
+    OpenSubmission, OpenTask, OpenTurn, PastTurn, Phase, RequestState, Retrying, Session, StartRetry,
+    SubmissionState,
 };
 pub use status::{Status, StatusReport};
 pub use stops::{StopKind, StopScope, StopState, StopTarget};
+pub use takeover::Takeover;
 
 use crate::agent::{AgentEvent, Capabilities, Decision};
 use crate::content::{Answer, ContentBlock, Delivery, DeliveryTaken, Failure};
@@ -62,11 +68,16 @@ pub const MAX_OPEN_CONTROLS: usize = 64;
 pub const CHAIN_LINKS: usize = 64;
 /// A process that died in its first turn this often in a row is not started again without a user.
 pub const CRASH_LOOP_DEATHS: u32 = 3;
+/// Pauses before a start is tried again that was refused for a cause which passes by itself, in milliseconds. After the
+/// last one a user must look at it.
+pub const START_RETRIES_MS: [i64; 3] = [15_000, 60_000, 300_000];
+/// Turns remembered by name, so that they can be branched from and rewound to. Older ones are refused (`turn_unknown`).
+pub const PAST_TURNS: usize = 256;
 /// How long an agent has to react to a stop, in milliseconds, before its process is ended: agents answer an interrupt
 /// within a second (measured), and one that is busy with a slow tool gets more.
 pub const INTERRUPT_PATIENCE_MS: i64 = 30_000;
 /// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
-pub const SNAPSHOT_VERSION: u32 = 3;
+pub const SNAPSHOT_VERSION: u32 = 4;
 
 /// What the world is when an input is handled: time and what the pure core may not make itself.
 #[derive(Debug, Clone)]
@@ -108,6 +119,14 @@ pub enum Input {
     Tick,
     /// The journal was rewound: begin a new epoch.
     NewEpoch(EpochReason),
+    /// A keeper knows a later owner than this record does: the record is older than what was. The fence rises above it
+    /// and a new epoch begins; where the record is as new, nothing happens.
+    FenceAhead {
+        /// The fence that the keeper knows.
+        known: Fence,
+    },
+    /// A user binds the session to a living process that its journal does not know.
+    TakeOver(Takeover),
     /// What the agent says cannot be recorded for this session: it cannot go on by itself.
     Hold(Failure),
 }
@@ -177,9 +196,18 @@ pub enum Command {
         options: Option<SessionOptions>,
         /// The mark.
         archived: Option<bool>,
+        /// Budgets and default answers, whole.
+        limits: Option<Limits>,
     },
     /// Ask something of the agent beside messages and answers.
     Control(Control),
+    /// Drop this turn and all later ones.
+    Rewind {
+        /// The first that goes.
+        before: TurnId,
+        /// Whether files are put back too.
+        files: bool,
+    },
     /// Delete the session.
     Delete,
     /// Give up a process whose end cannot be proven, and its conversation with it (it may still write there), or a
@@ -329,6 +357,11 @@ impl Session {
                 self.emit(out, moment.now, Event::EpochStarted { reason });
                 Ok(Reply::Done)
             }
+            Input::FenceAhead { known } => {
+                self.raise_fence(known, known.next(), moment, out);
+                Ok(Reply::Done)
+            }
+            Input::TakeOver(takeover) => self.take_over(takeover, moment, out),
         }
     }
 
@@ -352,15 +385,20 @@ impl Session {
 
     /// Stamps an event, folds it, and puts it out; a delta that continues the run before it joins that run.
     pub(crate) fn emit(&mut self, out: &mut Out, now: i64, event: Event) {
+        let fence = match event {
+            Event::LeaseReserved { .. } => self.fence.next(),
+            _ => self.fence,
+        };
+        self.emit_under(fence, out, now, event);
+    }
+
+    /// As [`Self::emit`], under a fence that may be a higher one than before.
+    fn emit_under(&mut self, fence: Fence, out: &mut Out, now: i64, event: Event) {
         if matches!(event, Event::EpochStarted { .. }) {
             self.epoch += 1;
             self.head = 0;
         }
         let seq = self.head + 1;
-        let fence = match event {
-            Event::LeaseReserved { .. } => self.fence.next(),
-            _ => self.fence,
-        };
         self.apply_event(seq, now, fence, &event);
         if let Event::ItemDelta { item, text, .. } = &event
             && let Some(last) = out.events.last_mut()

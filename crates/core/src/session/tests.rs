@@ -11,9 +11,11 @@ use crate::{AgentName, HostId, ItemKey, ProviderTurn, RequestKey};
 mod any_order;
 mod background_rules;
 mod control_rules;
+mod limit_rules;
 mod queue_rules;
 mod request_rules;
 mod stop_rules;
+mod takeover_rules;
 
 /// A session with its whole journal, so that every test also checks that state is the fold of it.
 struct Bench {
@@ -98,8 +100,11 @@ impl Bench {
 
     fn check_fold(&self) {
         let mut folded = Session::from_first(&self.journal[0]).expect("first");
-        let mut seq = 1;
+        let (mut epoch, mut seq) = (1, 1);
         for stamped in &self.journal[1..] {
+            if stamped.epoch != epoch {
+                (epoch, seq) = (stamped.epoch, 0);
+            }
             assert_eq!(stamped.first_seq.unwrap_or(stamped.seq), seq + 1, "the journal has a hole");
             seq = stamped.seq;
             let line = serde_json::to_string(stamped).expect("serializes");
@@ -591,7 +596,8 @@ fn a_process_that_shows_itself_again_is_not_unverifiable_any_more() {
 #[test]
 fn an_archived_queue_goes_on_when_it_is_taken_out() {
     let mut bench = Bench::new();
-    let archive = |archived| Command::Update { name: None, options: None, archived: Some(archived) };
+    let archive =
+        |archived| Command::Update { name: None, options: None, archived: Some(archived), limits: None };
     bench.send("m1");
     bench.exit(ProcessExit::of(ExitCause::ReservationUnused));
     bench.must(Input::Command(archive(true)));

@@ -56,6 +56,10 @@ pub(super) enum Then {
     Close(Option<ProcessKey>, CloseOrder),
     /// Ask that process's keeper for a new connection.
     Connect(ProcessKey),
+    /// Open the line to that process's keeper.
+    Relink(ProcessKey),
+    /// Ask for a connection in place of the one that there is.
+    Reconnect(ProcessKey),
     /// Note the thread in the keeper's folder, for readers without a database.
     NoteThread(String),
 }
@@ -362,6 +366,19 @@ impl Lane {
                 }
             }
             Then::Disown(process) => self.shared.registry.disown(process, &self.joined_by),
+            Then::Relink(of) => {
+                if self.process.as_ref().is_some_and(|process| process.key == of) {
+                    self.relink();
+                }
+            }
+            Then::Reconnect(of) => {
+                let process = self.process.as_ref().filter(|process| process.key == of && !process.ending);
+                if let Some((link, instead_of)) =
+                    process.and_then(|process| Some((process.link.as_ref()?, process.connection)))
+                {
+                    let _sent = link.send_urgent(ToKeeper::Reconnect { instead_of });
+                }
+            }
             Then::NoteThread(thread) => {
                 if let Some(process) = &self.process
                     && let Err(error) = self.shared.keeping.note_thread(&process.folder, &thread)
@@ -375,8 +392,8 @@ impl Lane {
     /// The store did not take the batch: nothing of it happened, nor of what was decided on top of it. Stops leave all
     /// the same, unnumbered.
     async fn undo(&mut self, done: InFlight, error: WriteError) {
-        let session = self.members.first().map(|member| &member.machine.id);
-        tracing::warn!(?session, %error, "the store did not take a batch; the lane loads again");
+        let sessions: Vec<&str> = self.members.iter().map(|member| member.machine.id.as_str()).collect();
+        tracing::warn!(?sessions, %error, "the store did not take a batch; the lane loads again");
         let pending = std::mem::take(&mut self.pending);
         let known = !error.is_refusal();
         let closes = done
@@ -400,7 +417,12 @@ impl Lane {
                         stopped = true;
                     }
                 }
-                Then::Remove(_) | Then::Disown(_) | Then::Connect(_) | Then::NoteThread(_) => {}
+                Then::Remove(_)
+                | Then::Disown(_)
+                | Then::Connect(_)
+                | Then::Reconnect(_)
+                | Then::Relink(_)
+                | Then::NoteThread(_) => {}
             }
         }
         if let Some(order) = self.shutdown.flatten().filter(|_| known) {

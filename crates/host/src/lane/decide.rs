@@ -1,6 +1,7 @@
 //! Deciding: an input into the machine, its effects into frames, reservations and orders.
 
 use super::batch::Then;
+use super::lifecycle::Start;
 use super::{Lane, LaneMessage, Parting, Process};
 use crate::error::HostError;
 use crate::keeping::Planted;
@@ -58,7 +59,8 @@ impl Lane {
                         self.tell(at, &decision);
                     }
                     Effect::Acquire { process, fence } => self.acquire(at, process, fence.0),
-                    Effect::Close { order } => self.close_or_leave(at, order),
+                    // The order stands in the machine.
+                    Effect::Close { .. } => self.close_or_leave(at),
                 }
             }
         }
@@ -100,7 +102,7 @@ impl Lane {
         let own = self.process.as_ref().map_or("", |process| process.token.as_str());
         let holder = self.shared.keeping.holder_of(thread.as_str(), own)?;
         let message = format!(
-            "thread {thread} is held by the agent of keeper {holder}, which no record claims; end that one first (`mainstay ps`)"
+            "thread {thread} is held by the agent of keeper {holder}, which no record claims; adopt or end that one first (`mainstay recover --keeper {holder} --adopt`, or `--end`)"
         );
         Some(Failure::new(FailureCode::ActiveWriter, message))
     }
@@ -232,7 +234,7 @@ impl Lane {
         }
         match self.shared.keeping.reserve(token.as_str()) {
             Ok(reserved) => {
-                self.new_process(at, token, reserved.folder().clone(), fence);
+                self.new_process(at, token, reserved.folder().clone(), fence, Start::Reserved);
                 self.pending.then.push(Then::Launch(Box::new(reserved)));
                 self.pending.prompt = true;
             }
@@ -289,6 +291,10 @@ impl Lane {
                 self.members[at].shutdown = Some((order, done));
                 self.begin_shutdown();
             }
+            LaneMessage::TakeOver { adoption, operation, answer } => {
+                self.take_over(at, *adoption, operation, answer);
+            }
+            LaneMessage::FenceAhead { known, done } => self.found_ahead(at, known, done),
         }
     }
 

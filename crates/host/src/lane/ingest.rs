@@ -271,11 +271,7 @@ impl Lane {
             }
             LinkEvent::Doorbell => process.bell = true,
             LinkEvent::Rejected { why: RejectedWhy::StaleFence { known } } => {
-                let token = process.token.clone();
-                let why = format!("its keeper knows a newer owner (fence {known})");
-                process.link = None;
-                process.doubted = true;
-                self.decide_for_all(&Input::Process(ProcessFact::Unverifiable { process: token, why }));
+                self.own_keeper_is_ahead(known);
             }
             LinkEvent::Rejected { why } => tracing::warn!(?why, "a keeper refused something"),
             LinkEvent::Closed => {
@@ -364,9 +360,18 @@ impl Lane {
             process.ending = status.ending || order.is_some();
             let unconnected =
                 status.connection.is_none() && !status.connecting && !status.exited && !status.ending;
-            if process.reconnects && unconnected && process.connection > 0 {
+            if process.reconnects && unconnected && (process.connection > 0 || process.position > 0) {
                 // The order to connect again was lost with the former host.
                 let _sent = link.send_urgent(ToKeeper::Connect);
+            }
+            // Said of this process, and never by us: another host made the connection, and its state is lost.
+            if first
+                && process.reconnects
+                && (process.connection == 0 && process.position > 0)
+                && !status.ending
+                && let Some(instead_of) = status.connection
+            {
+                let _sent = link.send_urgent(ToKeeper::Reconnect { instead_of });
             }
             let _later = link.send(ToKeeper::Committed { position: process.committed });
         }

@@ -18,6 +18,19 @@ use std::path::PathBuf;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
+/// How a process comes to a lane that never had it.
+pub(super) enum Start {
+    /// Its keeper is to be started.
+    Reserved,
+    /// It lives: where its spool is read from, and the adapter that knows its thread.
+    Adopted {
+        /// In the spool.
+        position: u64,
+        /// Its session is bound there.
+        adapter: Box<dyn mainstay_agents::Adapter>,
+    },
+}
+
 /// What became of starting a keeper.
 #[derive(Debug)]
 pub(super) enum SpawnOutcome {
@@ -216,11 +229,16 @@ impl Lane {
             Some(process) => self.take_up(process).await,
             None => self.process = None,
         }
-        for at in 0..self.members.len() {
-            self.settle_unused(at);
-        }
         if self.retry_at.is_some() {
             return;
+        }
+        for at in 0..self.members.len() {
+            // One that was leaving may be bound now: it is asked here what it was to be asked elsewhere.
+            let asked = self.members[at].stay();
+            self.settle_unused(at);
+            if let Some(message) = asked {
+                self.on_message(at, message);
+            }
         }
         if let Some(reserved) = self.doubtful_launch.take() {
             // Its reservation did not commit: nothing was started.
@@ -300,7 +318,18 @@ impl Lane {
     }
 
     /// A process that is being reserved: its record goes into the batch that holds the reservation.
-    pub(super) fn new_process(&mut self, at: usize, token: ProcessToken, folder: KeeperFolder, fence: u64) {
+    pub(super) fn new_process(
+        &mut self,
+        at: usize,
+        token: ProcessToken,
+        folder: KeeperFolder,
+        fence: u64,
+        start: Start,
+    ) {
+        let (state, position, adapter) = match start {
+            Start::Reserved => ("reserved", 0, None),
+            Start::Adopted { position, adapter } => ("adopted", position, Some(adapter)),
+        };
         let key = self.shared.store.allocate_process_key();
         let member = &self.members[at];
         let profile = member.profile.clone();
@@ -309,10 +338,10 @@ impl Lane {
             token: token.0.clone(),
             agent: member.agent.clone(),
             profile: profile.clone().into_bytes(),
-            state: "reserved".to_owned(),
+            state: state.to_owned(),
             fence,
             created_at: self.now,
-            position: 0,
+            position,
             connection: 0,
             last_input: 0,
             ended_at: None,
@@ -322,8 +351,18 @@ impl Lane {
             // The store never gives a key twice.
             tracing::error!(process = key.0, "a new process has an owner already");
         }
-        self.process = Some(self.bare_process(token, folder, key, fence, profile));
-        self.bind(at);
+        let mut process = self.bare_process(token, folder, key, fence, profile);
+        (process.position, process.committed) = (position, position);
+        let adopted = adapter.is_some();
+        if let Some(adapter) = adapter {
+            process.adapter = adapter;
+        }
+        self.process = Some(process);
+        if adopted {
+            self.claim(at);
+        } else {
+            self.bind(at);
+        }
     }
 
     /// Starts the keeper of a committed reservation.

@@ -13,7 +13,8 @@ use mainstay_agents::ThreadContext;
 use mainstay_core::digest::sha256_hex;
 use mainstay_core::process::CloseOrder;
 use mainstay_core::session::{Out, Phase, StatusReport};
-use mainstay_core::{Command, Cursor, LaunchSnapshot, Session, SessionId};
+use mainstay_core::work::ThreadSource;
+use mainstay_core::{AgentName, Command, Cursor, LaunchSnapshot, Session, SessionId};
 use mainstay_store::{IdRegistration, NewSession, ProcessKey, SessionKey, SessionRow, Store, WriteOp};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -143,7 +144,7 @@ impl Created {
         let register = |kind: &'static str, id: String, fingerprint: Vec<u8>| {
             WriteOp::RegisterId(IdRegistration { kind: Cow::Borrowed(kind), id, session: key, fingerprint })
         };
-        let ops = vec![
+        let mut ops = vec![
             WriteOp::CreateSession(NewSession {
                 key,
                 id: id.0.clone(),
@@ -155,6 +156,11 @@ impl Created {
             }),
             register("session", id.0.clone(), fingerprint),
         ];
+        if let Some(ThreadSource::Adopt { thread }) = &launch.source {
+            // Claimed with the creation, so that of two sessions that want it one is refused.
+            let (scope, thread) = (scope_of(&launch), thread.0.clone());
+            ops.push(WriteOp::ClaimThread { scope, thread, session: key });
+        }
         let mut out = Out::default();
         let machine = Session::create(id, request.name, launch, request.options, now, &mut out);
         let prompt = request.prompt.map(|(submission, content)| {
@@ -239,10 +245,16 @@ impl Member {
         self.touched = false;
         self.told_to_leave = false;
         self.broken = None;
-        // What it was to take elsewhere it still takes there.
-        self.parting.take_if(|parting| !matches!(parting, Parting::To(..) | Parting::Alone(_)));
         for (woken, _) in &mut self.wake {
             *woken = false;
+        }
+    }
+
+    /// Stays after all. What it was asked is to be decided anew.
+    pub(super) fn stay(&mut self) -> Option<LaneMessage> {
+        match self.parting.take()? {
+            Parting::To(_, message) | Parting::Alone(message) => Some(*message),
+            Parting::Anew | Parting::AtRest | Parting::NeverWas => None,
         }
     }
 
@@ -279,7 +291,9 @@ impl Member {
                 _ => owed(),
             },
             LaneMessage::Wake { .. } => owed(),
-            LaneMessage::Shutdown { .. } => false,
+            LaneMessage::TakeOver { .. } | LaneMessage::FenceAhead { .. } | LaneMessage::Shutdown { .. } => {
+                false
+            }
         }
     }
 
@@ -320,8 +334,13 @@ fn shown_in(row: &SessionRow) -> Option<StatusReport> {
 }
 
 /// The scope in which a thread belongs to one session: agent and account home.
-fn scope_of(launch: &LaunchSnapshot) -> String {
-    format!("{}:{}", launch.agent, launch.account_home.as_deref().unwrap_or("default"))
+pub(crate) fn scope_of(launch: &LaunchSnapshot) -> String {
+    thread_scope(&launch.agent, launch.account_home.as_deref())
+}
+
+/// As it stands in the store.
+pub(crate) fn thread_scope(agent: &AgentName, account_home: Option<&str>) -> String {
+    format!("{agent}:{}", account_home.unwrap_or("default"))
 }
 
 /// A batch begun by a creation.

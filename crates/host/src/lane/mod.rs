@@ -10,6 +10,7 @@ mod ingest;
 mod lifecycle;
 mod member;
 mod sharing;
+mod takeover;
 
 use crate::config::HostConfig;
 use crate::error::HostError;
@@ -30,11 +31,13 @@ use mainstay_keeper::{KeeperFolder, ReservedFolder, SpoolReader};
 use mainstay_store::{NewInput, ProcessKey, SessionKey, Store};
 pub(crate) use member::{Created, Join};
 use member::{Member, Moving, Parting};
+pub(crate) use member::{scope_of, thread_scope};
 use sharing::{Offer, Seating};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+pub(crate) use takeover::Adoption;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -114,6 +117,10 @@ pub(crate) enum LaneMessage {
     },
     /// The host is there: look after the process and go on with what is owed. Answered when that is settled.
     Wake { rewound: bool, done: oneshot::Sender<()> },
+    /// Bind the session to a living process that its record does not know.
+    TakeOver { adoption: Box<Adoption>, operation: Option<Operation>, answer: Answer },
+    /// An unclaimed keeper knows a later owner of the session than its record does. Answered when that is settled.
+    FenceAhead { known: u64, done: oneshot::Sender<()> },
     /// The host goes. With an order, the process is ended first.
     Shutdown { order: Option<CloseOrder>, done: oneshot::Sender<()> },
 }
@@ -613,8 +620,12 @@ fn forward(shared: &Arc<Shared>, key: SessionKey, messages: Vec<LaneMessage>) {
 /// Answers a message that cannot be carried out. Whoever asked may be gone.
 fn refuse(message: LaneMessage, error: &HostError) {
     match message {
-        LaneMessage::Command { answer, .. } => drop(answer.send(Err(error.clone()))),
-        LaneMessage::Wake { done, .. } | LaneMessage::Shutdown { done, .. } => {
+        LaneMessage::Command { answer, .. } | LaneMessage::TakeOver { answer, .. } => {
+            drop(answer.send(Err(error.clone())));
+        }
+        LaneMessage::Wake { done, .. }
+        | LaneMessage::FenceAhead { done, .. }
+        | LaneMessage::Shutdown { done, .. } => {
             let _told = done.send(());
         }
     }

@@ -267,6 +267,7 @@ impl Lane {
 
     /// Where a session that is about to need a process gets it; None: it leaves for there, with the message.
     pub(super) fn place(&mut self, at: usize, message: LaneMessage) -> Option<LaneMessage> {
+        let message = self.place_adoption(at, message)?;
         let member = &self.members[at];
         if !member.may_acquire(&message) || member.shutdown.is_some() || self.shutdown.is_some() {
             return Some(message);
@@ -379,15 +380,22 @@ impl Lane {
     /// Binds a session to the process that runs, or is about to.
     pub(super) fn bind(&mut self, at: usize) {
         let Some(process) = &mut self.process else { return };
+        let member = &self.members[at];
+        process.adapter.bind(&member.machine.id, member.context());
+        self.claim(at);
+        self.bring_up(at);
+    }
+
+    /// The session's record names the process from now on.
+    pub(super) fn claim(&mut self, at: usize) {
+        let Some(process) = &self.process else { return };
         let member = &mut self.members[at];
         member.claims = Some(process.key);
         member.told_to_leave = false;
-        process.adapter.bind(&member.machine.id, member.context());
         let mut update = SessionUpdate::new(member.key, self.now);
         update.process = Some(Some(process.key));
         self.pending.ops.push(WriteOp::UpdateSession(update));
         self.pending.prompt = true;
-        self.bring_up(at);
     }
 
     /// Tells a bound session how far its process is.
@@ -405,10 +413,15 @@ impl Lane {
         }
     }
 
-    /// The session's machine is bound to nothing any more: nor is its record.
+    /// Where the session's machine is bound to the process no more, its record is not either.
     pub(super) fn unbind(&mut self, at: usize) {
         let member = &mut self.members[at];
-        let Some(key) = member.claims.take_if(|_| member.machine.process.is_none()) else { return };
+        let own = member.machine.process.as_ref();
+        let is_bound = |key: &ProcessKey| match &self.process {
+            Some(process) if process.key == *key => own == Some(&process.token),
+            _ => own.is_some(),
+        };
+        let Some(key) = member.claims.take_if(|key| !is_bound(key)) else { return };
         member.told_to_leave = false;
         let mut update = SessionUpdate::new(member.key, self.now);
         update.process = Some(None);
@@ -448,9 +461,13 @@ impl Lane {
 
     /// An order to end the session's process: it is carried out where no other session needs the process, else the session
     /// stops its work and leaves.
-    pub(super) fn close_or_leave(&mut self, at: usize, order: CloseOrder) {
+    pub(super) fn close_or_leave(&mut self, at: usize) {
         let key = self.process.as_ref().map(|process| process.key);
-        let Some(whole) = self.close_order().or_else(|| (!self.is_bound(at)).then_some(order)) else {
+        if !self.is_bound(at) {
+            // It has none; what it has reserved elsewhere is found unused there.
+            return;
+        }
+        let Some(whole) = self.close_order() else {
             let turns: Vec<_> =
                 self.members[at].machine.turns.iter().map(|turn| Some(turn.provider.clone())).collect();
             let untaken = turns.is_empty() && self.members[at].machine.input_untaken();
@@ -493,6 +510,8 @@ impl Lane {
             }
             match machine.phase {
                 Phase::Reserved | Phase::Spawned => self.leave_now(at),
+                // One that is held back never hears that its thread is open.
+                Phase::Opening if machine.recovering.is_none() => {}
                 Phase::Opening | Phase::Held if machine.turns.is_empty() && !machine.input_untaken() => {
                     if !self.members[at].told_to_leave {
                         self.members[at].told_to_leave = self.tell(at, &Decision::CloseThread);

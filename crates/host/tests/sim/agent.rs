@@ -38,6 +38,8 @@ pub(crate) struct Truth {
     pub(crate) saved: BTreeSet<String>,
     /// Conversations with a history (Codex).
     pub(crate) histories: BTreeMap<String, Vec<Turn>>,
+    /// Which process has each thread in its memory (Codex).
+    pub(crate) holders: BTreeMap<String, String>,
     names: u64,
     pub(crate) violations: Vec<String>,
 }

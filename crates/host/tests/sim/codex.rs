@@ -37,15 +37,22 @@ struct Approval {
     key: Option<String>,
 }
 
-/// One process with one thread at a time.
+/// A thread in the process's memory.
+#[derive(Debug, Default)]
+struct Loaded {
+    subscribed: bool,
+    running: Option<Running>,
+}
+
+/// One process with the threads of many sessions.
 #[derive(Debug)]
 pub(crate) struct Codex {
     token: String,
     pub(crate) alive: bool,
     connection: Option<u32>,
-    thread: Option<String>,
-    subscribed: bool,
-    running: Option<Running>,
+    threads: BTreeMap<String, Loaded>,
+    /// Whose turn it is to go on.
+    turn: usize,
     lines: VecDeque<Value>,
     ids: u64,
     /// Answered request ids of the present connection, by number.
@@ -60,9 +67,8 @@ impl Codex {
             token: token.to_owned(),
             alive: true,
             connection: None,
-            thread: None,
-            subscribed: false,
-            running: None,
+            threads: BTreeMap::new(),
+            turn: 0,
             lines: VecDeque::new(),
             ids: 0,
             answered: BTreeMap::new(),
@@ -70,7 +76,7 @@ impl Codex {
     }
 
     pub(crate) fn works(&self) -> bool {
-        self.running.is_some() || !self.lines.is_empty()
+        !self.lines.is_empty() || self.threads.values().any(|thread| thread.running.is_some())
     }
 
     pub(crate) fn connect(&mut self, number: u32) {
@@ -79,18 +85,24 @@ impl Codex {
 
     pub(crate) fn disconnect(&mut self) {
         self.connection = None;
-        self.subscribed = false;
         self.lines.clear();
-        if let Some(asked) = self.running.as_mut().and_then(|running| running.asked.as_mut()) {
-            asked.id = None;
+        for thread in self.threads.values_mut() {
+            thread.subscribed = false;
+            if let Some(asked) = thread.running.as_mut().and_then(|running| running.asked.as_mut()) {
+                asked.id = None;
+            }
         }
     }
 
-    /// The process is gone: its turn is cut.
+    /// The process is gone: its turns are cut.
     pub(crate) fn die(&mut self, truth: &mut Truth) {
         self.alive = false;
         self.disconnect();
-        self.end_turn("interrupted", truth);
+        let threads: Vec<String> = self.threads.keys().cloned().collect();
+        for thread in threads {
+            self.end_turn(&thread, "interrupted", truth);
+        }
+        truth.holders.retain(|_, holder| *holder != self.token);
     }
 
     fn answer(&mut self, id: Value, result: Value) {
@@ -102,17 +114,38 @@ impl Codex {
     }
 
     /// Tells those who took the thread up.
-    fn notify(&mut self, method: &str, params: Value) {
-        if self.subscribed {
+    fn notify(&mut self, thread: &str, method: &str, params: Value) {
+        if self.threads.get(thread).is_some_and(|thread| thread.subscribed) {
             self.lines.push_back(json!({ "method": method, "params": params }));
         }
     }
 
-    fn notify_status(&mut self, status: &str) {
-        let params = json!({ "threadId": self.thread, "status": { "type": status } });
+    fn notify_status(&mut self, thread: &str, status: &str) {
+        let params = json!({ "threadId": thread, "status": { "type": status } });
         if self.connection.is_some() {
             self.lines.push_back(json!({ "method": "thread/status/changed", "params": params }));
         }
+    }
+
+    /// Lets threads go that nobody has taken up, in their own time.
+    fn unload(&mut self, calm: bool, truth: &mut Truth) {
+        self.turn += 1;
+        if !calm && !self.turn.is_multiple_of(16) {
+            return;
+        }
+        let left = |thread: &Loaded| !thread.subscribed && thread.running.is_none();
+        for (name, _) in self.threads.extract_if(.., |_, thread| left(thread)) {
+            truth.holders.remove(&name);
+        }
+    }
+
+    /// Loads a thread and takes it up. A thread has one process that writes to it.
+    fn take_up(&mut self, thread: &str, truth: &mut Truth) {
+        let holder = truth.holders.insert(thread.to_owned(), self.token.clone());
+        if let Some(holder) = holder.filter(|holder| *holder != self.token) {
+            truth.violations.push(format!("{thread} is taken up by {} beside {holder}", self.token));
+        }
+        self.threads.entry(thread.to_owned()).or_default().subscribed = true;
     }
 
     pub(crate) fn hear(&mut self, payload: &[u8], truth: &mut Truth, chance: &mut Chance) {
@@ -130,41 +163,50 @@ impl Codex {
             (Some("initialized"), None) => {}
             (Some("thread/start"), Some(id)) => {
                 let made = truth.new_thread();
-                self.thread = Some(made.clone());
-                self.subscribed = true;
+                self.take_up(&made, truth);
                 self.answer(id, json!({ "thread": { "id": made } }));
             }
             (Some("thread/resume"), Some(id)) => {
                 if !truth.histories.contains_key(&thread) {
                     return self.refuse(id, &format!("no rollout found for thread id {thread}"));
                 }
-                self.thread = Some(thread.clone());
-                self.subscribed = true;
+                if truth.holders.get(&thread).is_some_and(|holder| *holder != self.token) {
+                    return self.refuse(id, &format!("thread {thread} already has an active writer"));
+                }
+                self.take_up(&thread, truth);
                 self.answer(id, json!({ "thread": { "id": thread } }));
-                self.ask_again();
+                self.ask_again(&thread);
+            }
+            (Some("thread/unsubscribe"), Some(id)) => {
+                let subscribed = self
+                    .threads
+                    .get_mut(&thread)
+                    .is_some_and(|thread| std::mem::take(&mut thread.subscribed));
+                let status = if subscribed { "unsubscribed" } else { "notSubscribed" };
+                self.answer(id, json!({ "status": status }));
             }
             (Some("thread/read"), Some(id)) => {
-                let status = match (&self.running, self.thread.as_ref() == Some(&thread)) {
-                    (_, false) => "notLoaded",
-                    (Some(_), true) => "active",
-                    (None, true) => "idle",
+                let status = match self.threads.get(&thread) {
+                    None => "notLoaded",
+                    Some(Loaded { running: Some(_), .. }) => "active",
+                    Some(Loaded { running: None, .. }) => "idle",
                 };
                 self.answer(id, json!({ "thread": { "id": thread, "status": { "type": status } } }));
             }
             (Some("thread/turns/list"), Some(id)) => self.list(id, &thread, &params, truth),
             (Some("turn/start"), Some(id)) => {
-                if self.thread.as_ref() != Some(&thread) {
+                let Some(loaded) = self.threads.get_mut(&thread) else {
                     return self.refuse(id, "thread not found");
-                }
+                };
                 let input = (text("clientUserMessageId"), first_text(&params));
-                if let Some(running) = &mut self.running {
+                if let Some(running) = &mut loaded.running {
                     running.waiting.push_back(input);
                     running.acts.push_front(Act::Take);
                     let turn = running.id.clone();
                     return self.answer(id, json!({ "turn": { "id": turn, "status": "inProgress" } }));
                 }
                 let turn = truth.new_turn();
-                self.running = Some(Running {
+                loaded.running = Some(Running {
                     id: turn.clone(),
                     started: false,
                     waiting: VecDeque::from([input]),
@@ -176,7 +218,7 @@ impl Codex {
             (Some("turn/steer"), Some(id)) => {
                 let expected = text("expectedTurnId");
                 let input = (text("clientUserMessageId"), first_text(&params));
-                match &mut self.running {
+                match self.threads.get_mut(&thread).and_then(|thread| thread.running.as_mut()) {
                     Some(running) if running.started && running.id == expected => {
                         running.waiting.push_back(input);
                         if chance.hits(3, 4) {
@@ -194,10 +236,10 @@ impl Codex {
             }
             (Some("turn/interrupt"), Some(id)) => {
                 let wanted = text("turnId");
-                match &self.running {
+                match self.threads.get(&thread).and_then(|thread| thread.running.as_ref()) {
                     Some(running) if running.started && running.id == wanted => {
                         self.answer(id, json!({}));
-                        self.end_turn("interrupted", truth);
+                        self.end_turn(&thread, "interrupted", truth);
                     }
                     _ => self.refuse(id, "no active turn to interrupt"),
                 }
@@ -233,9 +275,11 @@ impl Codex {
     }
 
     /// Open approvals come again to whoever takes the thread up.
-    fn ask_again(&mut self) {
-        let (Some(connection), Some(thread)) = (self.connection, self.thread.clone()) else { return };
-        let Some(running) = &mut self.running else { return };
+    fn ask_again(&mut self, thread: &str) {
+        let Some(connection) = self.connection else { return };
+        let Some(running) = self.threads.get_mut(thread).and_then(|thread| thread.running.as_mut()) else {
+            return;
+        };
         let Some(asked) = running.asked.as_mut().filter(|asked| asked.id.is_none()) else { return };
         let id = self.ids;
         self.ids += 1;
@@ -258,35 +302,39 @@ impl Codex {
         if let Some(before) = self.answered.insert(number, decision.to_owned()) {
             truth.violations.push(format!("request {number} got {before} and {decision}"));
         }
-        let Some(running) = &mut self.running else { return };
-        let Some(asked) = running.asked.take_if(|asked| asked.id == Some(number)) else { return };
+        let answered = self.threads.iter_mut().find_map(|(name, thread)| {
+            let asked = thread.running.as_mut()?.asked.take_if(|asked| asked.id == Some(number))?;
+            Some((name.clone(), asked))
+        });
+        let Some((thread, asked)) = answered else { return };
         let key = asked.key.unwrap_or_default();
         truth.chosen.entry((self.token.clone(), key)).or_default().push(decision.to_owned());
-        let params = json!({ "threadId": self.thread, "requestId": number });
-        self.notify("serverRequest/resolved", params);
+        let params = json!({ "threadId": thread, "requestId": number });
+        self.notify(&thread, "serverRequest/resolved", params);
         if decision == "cancel" {
-            self.end_turn("interrupted", truth);
+            self.end_turn(&thread, "interrupted", truth);
         }
     }
 
-    fn end_turn(&mut self, status: &str, truth: &mut Truth) {
-        let Some(running) = self.running.take() else { return };
+    fn end_turn(&mut self, thread: &str, status: &str, truth: &mut Truth) {
+        let Some(running) = self.threads.get_mut(thread).and_then(|thread| thread.running.take()) else {
+            return;
+        };
         if let Some(asked) = &running.asked
             && let Some(id) = asked.id
         {
-            let params = json!({ "threadId": self.thread, "requestId": id });
-            self.notify("serverRequest/resolved", params);
+            let params = json!({ "threadId": thread, "requestId": id });
+            self.notify(thread, "serverRequest/resolved", params);
         }
-        let thread = self.thread.clone().unwrap_or_default();
         if !running.started {
             // It was never more than an answer.
             return;
         }
-        let Some(turn) = truth.turn(&thread, &running.id) else { return };
+        let Some(turn) = truth.turn(thread, &running.id) else { return };
         turn.status = status.to_owned();
         let body = json!({ "id": running.id, "status": status, "items": [], "error": null });
-        self.notify("turn/completed", json!({ "threadId": thread, "turn": body }));
-        self.notify_status("idle");
+        self.notify(thread, "turn/completed", json!({ "threadId": thread, "turn": body }));
+        self.notify_status(thread, "idle");
     }
 
     pub(crate) fn step(&mut self, calm: bool, truth: &mut Truth) -> Option<String> {
@@ -296,16 +344,29 @@ impl Codex {
         if self.lines.is_empty() || self.connection.is_none() {
             self.act(calm, truth);
         }
+        if self.connection.is_some() {
+            self.unload(calm, truth);
+        }
         self.connection?;
         self.lines.pop_front().map(|line| line.to_string())
     }
 
     fn act(&mut self, calm: bool, truth: &mut Truth) {
-        let thread = self.thread.clone().unwrap_or_default();
-        let Some(running) = &mut self.running else { return };
-        if running.asked.is_some() {
+        let able: Vec<String> = self
+            .threads
+            .iter()
+            .filter(|(_, thread)| thread.running.as_ref().is_some_and(|running| running.asked.is_none()))
+            .map(|(name, _)| name.clone())
+            .collect();
+        if able.is_empty() {
             return;
         }
+        // Threads work beside each other: each goes on by one act, in its turn.
+        self.turn += 1;
+        let thread = able[self.turn % able.len()].clone();
+        let Some(running) = self.threads.get_mut(&thread).and_then(|thread| thread.running.as_mut()) else {
+            return;
+        };
         let turn = running.id.clone();
         let Some(act) = running.acts.front().cloned() else { return };
         if act == Act::Hang && !calm {
@@ -320,9 +381,9 @@ impl Codex {
             Act::Start => {
                 running.started = true;
                 truth.histories.entry(thread.clone()).or_default().push(Turn::begun(&turn));
-                self.notify_status("active");
+                self.notify_status(&thread, "active");
                 let body = json!({ "id": turn, "status": "inProgress" });
-                self.notify("turn/started", json!({ "threadId": thread, "turn": body }));
+                self.notify(&thread, "turn/started", json!({ "threadId": thread, "turn": body }));
             }
             Act::Take => {
                 let Some((client, text)) = running.waiting.pop_front() else { return };
@@ -330,8 +391,8 @@ impl Codex {
                 let item = json!({ "type": "userMessage", "id": format!("u-{client}"), "clientId": client,
                     "content": [{ "type": "text", "text": text }], "completedAtMs": 1 });
                 truth.complete(&thread, &turn, item.clone());
-                self.notify("item/started", about(&item));
-                self.notify("item/completed", about(&item));
+                self.notify(&thread, "item/started", about(&item));
+                self.notify(&thread, "item/completed", about(&item));
             }
             Act::Say => {
                 self.ids += 1;
@@ -339,24 +400,24 @@ impl Codex {
                 let text = format!("[{id}]");
                 let begun = json!({ "type": "agentMessage", "id": id, "text": "" });
                 let done = json!({ "type": "agentMessage", "id": id, "text": text, "completedAtMs": 1 });
-                self.notify("item/started", about(&begun));
+                self.notify(&thread, "item/started", about(&begun));
                 for piece in [&text[..2], &text[2..]] {
                     let delta = json!({ "threadId": thread, "turnId": turn, "itemId": id, "delta": piece });
-                    self.notify("item/agentMessage/delta", delta);
+                    self.notify(&thread, "item/agentMessage/delta", delta);
                 }
                 truth.complete(&thread, &turn, done.clone());
                 truth.said.entry(turn.clone()).or_default().push_str(&text);
-                self.notify("item/completed", about(&done));
+                self.notify(&thread, "item/completed", about(&done));
             }
             Act::Ask => {
                 self.ids += 1;
                 let item = format!("c-{}", self.ids);
                 running.asked = Some(Approval { item, id: None, key: None });
-                if self.subscribed {
-                    self.ask_again();
+                if self.threads.get(&thread).is_some_and(|thread| thread.subscribed) {
+                    self.ask_again(&thread);
                 }
             }
-            Act::Complete => self.end_turn("completed", truth),
+            Act::Complete => self.end_turn(&thread, "completed", truth),
         }
     }
 }

@@ -288,7 +288,8 @@ impl Keeper {
             }
             ToKeeper::Connect => self.wants_connection = true,
             ToKeeper::Ping => self.tell(LinkEvent::Alive),
-            ToKeeper::Unknown { .. } => {}
+            // No database is restored here: every keeper's connection is known.
+            ToKeeper::Reconnect { .. } | ToKeeper::Unknown { .. } => {}
         }
     }
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Sessions of a run.
-pub(crate) const SESSIONS: usize = 2;
+pub(crate) const SESSIONS: usize = 3;
 /// Rounds after which a host must have ended: longer than it waits for its lanes.
 const SHUTDOWN_ROUNDS: usize = 200;
 /// What was wrong, and how it came about.
@@ -109,7 +109,8 @@ fn config(home: &Path, kind: AgentKind, seed: u64) -> HostConfig {
     // Some hosts are short of processes and put agents to rest soon.
     let scarce = seed % 5 == 4;
     let agent = AgentConfig {
-        isolation: Isolation::Session,
+        isolation: if seed.is_multiple_of(4) { Isolation::Session } else { Isolation::Profile },
+        sessions_per_process: [2, 3, 16][usize::try_from(seed % 3).unwrap_or(0)],
         // Never run: it only has to be there.
         ..AgentConfig::new(kind, vec!["/bin/sh".to_owned()])
     };

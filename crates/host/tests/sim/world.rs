@@ -110,17 +110,24 @@ impl World {
             durable.processes(true).unwrap_or_default().rows.into_iter().find(|row| row.token == spec.token);
         let sessions =
             durable.sessions(&SessionFilter { include_deleted: true, ..SessionFilter::default() }, None, 100);
+        let sessions = sessions.unwrap_or_default().rows;
+        // Of those that share it, the one that acquired it.
         let owner = row.as_ref().and_then(|row| {
-            sessions.unwrap_or_default().rows.into_iter().find(|session| session.process == Some(row.key))
+            let mut bound = sessions.iter().filter(|session| session.process == Some(row.key));
+            bound.clone().find(|session| session.fence == row.fence).or_else(|| bound.next()).cloned()
         });
         let (Some(row), Some(owner)) = (row, owner) else {
             self.violated(format!("keeper {} was started and no durable record names it", spec.token));
             return Ok(());
         };
-        let rival = self
-            .keepers
-            .values()
-            .find(|other| other.session == owner.key && other.lives() && !self.is_abandoned(&other.token));
+        // A process that goes on for others is no rival; who writes to a thread is seen by the agents.
+        let shared = |process| sessions.iter().any(|session| session.process == Some(process));
+        let rival = self.keepers.values().find(|other| {
+            other.session == owner.key
+                && other.lives()
+                && !self.is_abandoned(&other.token)
+                && !shared(other.process)
+        });
         if let Some(other) = rival {
             let (other, token) = (other.token.clone(), &spec.token);
             self.violated(format!("{token} was started while {other} lives, both for {}", owner.id));

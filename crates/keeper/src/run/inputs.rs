@@ -92,12 +92,27 @@ impl Keeper {
             }
             ToKeeper::Committed { position } => self.spool.commit(position),
             ToKeeper::Connect => self.wants_connection = true,
+            ToKeeper::Reconnect { instead_of } => self.reconnect(instead_of),
             ToKeeper::Close { order } => self.begin_ending(ExitCause::Ordered { order }, now),
             ToKeeper::Ping => self.control.tell(&ToHost::Pong),
             // A second hello changes nothing but is answered; what a newer host says is passed over.
             ToKeeper::Hello { .. } => self.tell_status(),
             ToKeeper::Unknown { .. } => {}
         }
+    }
+
+    fn reconnect(&mut self, instead_of: u32) {
+        let Some(Channel::Ws(channel)) =
+            self.channel.as_mut().filter(|_| matches!(self.phase, Phase::Running))
+        else {
+            return;
+        };
+        if !channel.is_open() || channel.number() != instead_of {
+            return;
+        }
+        channel.disconnect(&mut self.spool, now_ms());
+        self.record_disconnected(DisconnectReason::Ordered);
+        self.wants_connection = true;
     }
 
     // --- taking inputs over -------------------------------------------------------------------------------------

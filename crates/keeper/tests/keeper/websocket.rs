@@ -71,6 +71,28 @@ fn messages_travel_over_numbered_connections_of_a_socket() {
 }
 
 #[test]
+fn a_connection_that_no_host_knows_is_replaced_once() {
+    let home = Home::new();
+    let mut keeper = home.birth(&ws_spec(&home));
+    keeper.wait_status("a connection", |status| status.connection == Some(1));
+    keeper.send(&ToKeeper::Reconnect { instead_of: 7 });
+    keeper.input(1, 1, "still there");
+    keeper.wait_message("echo still there");
+    for _ in 0..2 {
+        // Said twice, as by a host that died in between.
+        keeper.send(&ToKeeper::Reconnect { instead_of: 1 });
+    }
+    keeper.wait_status("the next connection", |status| status.connection == Some(2));
+    keeper.input(2, 2, "hello");
+    keeper.wait_message("echo hello");
+    let expected =
+        [Control::Connected, Control::Disconnected { reason: DisconnectReason::Ordered }, Control::Connected];
+    assert!(keeper.controls().into_iter().eq(&expected), "{:?}", keeper.controls());
+    keeper.send(&ToKeeper::Close { order: Order::Host });
+    keeper.wait_ended();
+}
+
+#[test]
 fn an_agent_that_never_listens_is_a_typed_disconnection_and_can_be_tried_again() {
     let home = Home::new();
     let mut spec = ws_spec(&home);

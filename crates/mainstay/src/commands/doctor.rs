@@ -134,7 +134,10 @@ async fn host(settings: &Settings, environment: &Environment) -> Vec<Finding> {
         findings.push(finding(
             "unclaimed",
             Verdict::Bad,
-            format!("keepers that no session claims: {}", tokens.join(", ")),
+            format!(
+                "keepers that no session claims: {}; adopt or end them (`mainstay recover --keeper TOKEN`)",
+                tokens.join(", ")
+            ),
         ));
     }
     findings.push(agents(&client).await);

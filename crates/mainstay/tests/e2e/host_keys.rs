@@ -12,3 +12,12 @@ pub(crate) fn set(world: &World, key: &str, value: &str) {
         std::iter::once(format!("{key} = {value}")).chain(others.map(str::to_owned)).collect();
     world.home.write_config(&(text.join("\n") + "\n"));
 }
+
+/// Sets `key = value` (as TOML) of an agent that [`World::configure`] registered.
+pub(crate) fn set_for_agent(world: &World, agent: &str, key: &str, value: &str) {
+    let path = world.home.mainstay_home().join("config.toml");
+    let before = std::fs::read_to_string(path).expect("a configuration");
+    let table = format!("[agents.{agent}]\n");
+    assert!(before.contains(&table), "no agent {agent} in {before}");
+    world.home.write_config(&before.replace(&table, &format!("{table}{key} = {value}\n")));
+}

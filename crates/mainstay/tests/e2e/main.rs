@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "these are tests, and so are their helpers")]
 
 mod bad_input;
+mod cgroups;
 mod cli;
 mod codex_breadth;
 mod codex_turns;
@@ -24,4 +25,7 @@ mod queue;
 mod reattach;
 mod rest;
 mod secrets;
+mod sharing;
 mod support;
+mod unclaimed;
+mod unclaimed_adopted;

@@ -163,6 +163,7 @@ pub fn processes_change_field_by_field(subject: &mut dyn Subject) {
     assert_eq!(conflict(store, WriteOp::CreateProcess(same_key)), Conflict::Process { key: second });
     let update = ProcessUpdate {
         state: Some("proven".to_owned()),
+        fence: Some(9),
         position: Some(4_096),
         connection: Some(2),
         last_input: Some(7),
@@ -173,6 +174,7 @@ pub fn processes_change_field_by_field(subject: &mut dyn Subject) {
     commit(store, vec![WriteOp::UpdateProcess(update), WriteOp::UpdateProcess(ended)]);
     let expected = ProcessRow {
         state: "proven".to_owned(),
+        fence: 9,
         position: 4_096,
         connection: 2,
         last_input: 7,

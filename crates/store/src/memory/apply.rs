@@ -322,6 +322,7 @@ impl Transaction<'_> {
         replace(&mut row.position, &update.position);
         replace(&mut row.connection, &update.connection);
         replace(&mut row.last_input, &update.last_input);
+        replace(&mut row.fence, &update.fence);
         row.ended_at = update.ended_at.or(row.ended_at);
         row.exit = update.exit.clone().or(row.exit);
         self.set(|durable| &mut durable.processes, update.key, Some(row));

@@ -360,7 +360,8 @@ impl<'a> Applier<'a> {
                  connection = coalesce(?4, connection),
                  last_input = coalesce(?5, last_input),
                  ended_at = coalesce(?6, ended_at),
-                 exit = coalesce(?7, exit)
+                 exit = coalesce(?7, exit),
+                 fence = coalesce(?8, fence)
              WHERE key = ?1",
             params![
                 update.key.0,
@@ -370,6 +371,7 @@ impl<'a> Applier<'a> {
                 update.last_input,
                 update.ended_at,
                 update.exit,
+                update.fence,
             ],
         )?;
         if changed == 0 { Err(missing_process(update.key)) } else { Ok(()) }
