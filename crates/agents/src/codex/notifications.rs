@@ -140,7 +140,12 @@ impl CodexAdapter {
         let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default();
         match method {
             "turn/started" => match params.pointer("/turn/id").and_then(Value::as_str) {
-                Some(turn) => self.turn_started(at, turn, out),
+                Some(turn) => {
+                    let root = params.pointer("/turn/rootTurnId").and_then(Value::as_str);
+                    if !self.is_within_review(at, turn, root) {
+                        self.turn_started(at, turn, out);
+                    }
+                }
                 None => return Modelled::No,
             },
             "turn/completed" => match params.get("turn").filter(|turn| turn.get("id").is_some()) {
@@ -244,6 +249,9 @@ impl CodexAdapter {
                 self.user_message(at, turn, item, TakenProof::ClientId, out);
             }
             return Modelled::Yes;
+        }
+        if begins && item.get("type").and_then(Value::as_str) == Some("enteredReviewMode") {
+            self.review_began(at, turn, out);
         }
         let event = if begins { items::started(turn, item) } else { items::completed(turn, item) };
         let Some(event) = event else { return Modelled::No };

@@ -368,6 +368,15 @@ pub(super) struct OpenItem {
     pub(super) task: bool,
 }
 
+/// A review that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Review {
+    /// The turn, as its items and its end name it.
+    pub(super) turn: ProviderTurn,
+    /// The turn within it that its beginning names.
+    pub(super) inner: Option<ProviderTurn>,
+}
+
 /// Something that the model said whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct SaidItem {
@@ -508,6 +517,9 @@ pub(super) struct Thread {
     /// Options whose confirmation is to come.
     #[serde(default)]
     pub(super) settings: Vec<PendingSettings>,
+    /// The turn of a review. The server starts it under another id, and ends it under this one (measured).
+    #[serde(default)]
+    pub(super) review: Option<Review>,
     /// There is a goal that the agent works towards by itself.
     #[serde(default)]
     pub(super) goal_active: bool,

@@ -189,3 +189,17 @@ fn a_picture_reaches_the_model() {
     assert!(asked.contains("input_image") && asked.contains("data:image/png;base64,"), "{asked}");
     real.end();
 }
+
+#[test]
+fn a_review_is_interrupted() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    let review = Control::Review { instructions: Some("GATED 9 g".to_owned()) };
+    assert_eq!(real.control("s1", "k1", review)["state"], "done");
+    real.model.release("g", 1);
+    real.until("its text", |line| line.starts_with("s1: ItemDelta") || line.contains("AgentMessage"));
+    real.tell("s1", &Decision::Interrupt { turn: None });
+    assert!(real.turn_ended("s1").contains("Interrupted"));
+    real.turn("s1", "m1", "SAY on");
+    real.end();
+}

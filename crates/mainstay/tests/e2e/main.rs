@@ -7,6 +7,7 @@ mod bad_input;
 mod cgroups;
 mod cli;
 mod codex_breadth;
+mod codex_controls;
 mod codex_turns;
 mod command_line;
 mod fault_points;
