@@ -351,6 +351,8 @@ impl CodexAdapter {
             self.child_gone(at, child, out);
             return;
         };
+        // As with the session's own thread: what it asks again it has asked by now (measured).
+        self.mark_unconfirmed(at, Some(child), out);
         let id = turn.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         for item in turn.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice) {
             if super::history::is_done(item) {

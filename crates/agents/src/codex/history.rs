@@ -155,8 +155,8 @@ impl CodexAdapter {
         for end in std::mem::take(&mut self.sessions.change(at).held_ends) {
             self.turn_completed(at, &end, out);
         }
-        // What the server asks again it asks before it answers this (see the measurement in the tests).
-        self.mark_unconfirmed(at, out);
+        // What the server asks again it asks before it answers this (measured).
+        self.mark_unconfirmed(at, None, out);
         let slot = self.sessions.slot(at);
         // Not where the server closed it in the meantime: then it is being asked for again.
         if slot.state.phase == Phase::Open && slot.state.detached.is_none() {

@@ -105,9 +105,11 @@ impl CodexAdapter {
     }
 
     /// The thread was taken up again, and all that it asks was asked: what was not may be void.
-    pub(super) fn mark_unconfirmed(&mut self, at: usize, out: &mut Translated) {
+    pub(super) fn mark_unconfirmed(&mut self, at: usize, child: Option<&ThreadId>, out: &mut Translated) {
         let session = self.sessions.slot(at).session.clone();
-        let not_asked = |open: &OpenRequest| open.id.is_none() && !open.unconfirmed;
+        let not_asked = |open: &OpenRequest| {
+            open.id.is_none() && !open.unconfirmed && open.identity.child.as_ref() == child
+        };
         if !self.sessions.slot(at).state.requests.values().any(not_asked) {
             return;
         }

@@ -8,6 +8,7 @@ mod cgroups;
 mod cli;
 mod codex_breadth;
 mod codex_controls;
+mod codex_lost_connection;
 mod codex_turns;
 mod command_line;
 mod fault_points;
