@@ -1,5 +1,6 @@
 //! The adapter trait and what crosses it.
 
+use crate::catalogue::Catalogue;
 use mainstay_core::{
     AgentEvent, Capabilities, Decision, ProviderTurn, SessionId, SessionOptions, SubmissionId, ThreadId,
 };
@@ -110,6 +111,20 @@ pub struct ThreadContext {
     pub mcp_servers: Vec<Value>,
     /// Beside the agent's own.
     pub instructions: Option<String>,
+    /// The conversation that the process was started for, where the protocol names it at the start.
+    #[serde(default)]
+    pub conversation: Option<String>,
+}
+
+/// What the agent's own history, read from its files, says about a message in doubt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InHistory {
+    /// It stands there.
+    There,
+    /// It does not; the process that may have had it is gone, so it never will.
+    NotThere,
+    /// The history could not be read, or not far enough back.
+    Unknown,
 }
 
 /// A part of an adapter's state that changed.
@@ -166,11 +181,16 @@ pub trait Adapter: Send + fmt::Debug {
     /// Makes a session known, before its first decision and again after each load. Idempotent; keeps restored state.
     fn bind(&mut self, session: &SessionId, context: ThreadContext);
 
-    /// Forgets a session that has left the process: what still comes for its thread is nobody's.
+    /// Forgets a session that left the process, and its saved state. What the agent still says of its thread is said to
+    /// nobody. Idempotent.
     fn unbind(&mut self, session: &SessionId);
 
     /// Translates one record. Never fails: what it cannot read it says (`Notice`, `Unmodelled`).
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated);
+
+    /// Learns what the agent's files say about messages in doubt, before it is told to open the thread. For protocols
+    /// without a way to ask the agent itself.
+    fn learn_history(&mut self, _session: &SessionId, _found: Vec<(SubmissionId, InHistory)>) {}
 
     /// Makes the frames of a decision. What the adapter knows without asking the agent it says at once (`said`), for
     /// example that a thread cannot be opened because the handshake failed.
@@ -199,6 +219,18 @@ pub trait Adapter: Send + fmt::Debug {
         _shown: Shown,
     ) -> Result<(), CannotTell> {
         Err(CannotTell::Unsupported("adopt"))
+    }
+
+    /// Asks the agent what it offers (models, account, limits). False: it cannot be asked, or not now. The frames are
+    /// like any other; when all of it is answered, [`Self::take_catalogue`] gives it.
+    fn ask_catalogue(&mut self, out: &mut Translated) -> bool {
+        let _ = out;
+        false
+    }
+
+    /// What the agent offers, once after it was asked and answered.
+    fn take_catalogue(&mut self) -> Option<Catalogue> {
+        None
     }
 
     /// The parts of the state that changed since the last call.

@@ -1,8 +1,8 @@
 //! The sessions of one process: what each pins, its thread's state, and which of it changed.
 
-use crate::adapter::{StateChange, ThreadContext};
-use mainstay_core::SessionId;
+use crate::adapter::{InHistory, StateChange, ThreadContext};
 use mainstay_core::content::Failure;
+use mainstay_core::{SessionId, SubmissionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -17,6 +17,11 @@ const THREAD_SCOPE: &str = "thread:";
 pub(crate) trait ThreadState: Default + Serialize + DeserializeOwned + fmt::Debug {
     /// The provider's id of the thread, where it is known.
     fn thread_id(&self) -> Option<&str>;
+
+    /// Further threads whose frames belong to the session.
+    fn other_thread_ids(&self) -> Vec<&str> {
+        Vec::new()
+    }
 }
 
 /// One session.
@@ -24,6 +29,8 @@ pub(crate) trait ThreadState: Default + Serialize + DeserializeOwned + fmt::Debu
 pub(crate) struct Slot<T> {
     pub(crate) session: SessionId,
     pub(crate) context: ThreadContext,
+    /// What the agent's files say about messages in doubt; not saved, it is learned before it is used.
+    pub(crate) history: Vec<(SubmissionId, InHistory)>,
     pub(crate) state: T,
     bound: bool,
     /// It was bound and has left.
@@ -60,6 +67,7 @@ impl<T: ThreadState> Sessions<T> {
         let slot = Slot {
             session: session.clone(),
             context: ThreadContext::default(),
+            history: Vec::new(),
             state: T::default(),
             bound: false,
             left: false,
@@ -87,9 +95,25 @@ impl<T: ThreadState> Sessions<T> {
         (slot.bound, slot.dirty, slot.left) = (false, false, true);
     }
 
+    /// Whether the session was bound since its state was restored.
+    pub(crate) fn is_bound(&self, at: usize) -> bool {
+        self.slots[at].bound
+    }
+
     /// Where a bound session stands.
     pub(crate) fn position(&self, session: &SessionId) -> Option<usize> {
         self.slots.iter().position(|slot| slot.bound && slot.session == *session)
+    }
+
+    /// The first bound session, where a process has only one.
+    pub(crate) fn first_bound(&self) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.bound)
+    }
+
+    pub(crate) fn learn_history(&mut self, session: &SessionId, found: Vec<(SubmissionId, InHistory)>) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == *session) {
+            slot.history = found;
+        }
     }
 
     /// Whose thread it is.
@@ -107,10 +131,11 @@ impl<T: ThreadState> Sessions<T> {
         &mut self.slots[at].state
     }
 
-    /// Finds the thread of a session by its id from now on.
+    /// Finds the threads of a session by their ids from now on.
     pub(crate) fn index_thread(&mut self, at: usize) {
         self.by_thread.retain(|_, of| *of != at);
-        if let Some(thread) = self.slots[at].state.thread_id() {
+        let state = &self.slots[at].state;
+        for thread in state.thread_id().into_iter().chain(state.other_thread_ids()) {
             self.by_thread.insert(thread.to_owned(), at);
         }
     }

@@ -5,6 +5,8 @@
 
 mod bad_input;
 mod cgroups;
+mod claude_deaths;
+mod claude_turns;
 mod cli;
 mod codex_turns;
 mod command_line;
@@ -26,5 +28,6 @@ mod rest;
 mod secrets;
 mod sharing;
 mod support;
+mod transfer;
 mod unclaimed;
 mod unclaimed_adopted;
