@@ -111,6 +111,20 @@ pub struct ThreadContext {
     pub mcp_servers: Vec<Value>,
     /// Beside the agent's own.
     pub instructions: Option<String>,
+    /// The conversation that the process was started for, where the protocol names it at the start.
+    #[serde(default)]
+    pub conversation: Option<String>,
+}
+
+/// What the agent's own history, read from its files, says about a message in doubt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InHistory {
+    /// It stands there.
+    There,
+    /// It does not; the process that may have had it is gone, so it never will.
+    NotThere,
+    /// The history could not be read, or not far enough back.
+    Unknown,
 }
 
 /// A part of an adapter's state that changed.
@@ -174,6 +188,10 @@ pub trait Adapter: Send + fmt::Debug {
     /// Translates one record. Never fails: what it cannot read it says (`Notice`, `Unmodelled`).
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated);
 
+    /// Learns what the agent's files say about messages in doubt, before it is told to open the thread. For protocols
+    /// without a way to ask the agent itself.
+    fn learn_history(&mut self, _session: &SessionId, _found: Vec<(SubmissionId, InHistory)>) {}
+
     /// Makes the frames of a decision. What the adapter knows without asking the agent it says at once (`said`), for
     /// example that a thread cannot be opened because the handshake failed.
     ///
@@ -185,18 +203,6 @@ pub trait Adapter: Send + fmt::Debug {
         decision: &Decision,
         out: &mut Translated,
     ) -> Result<(), CannotTell>;
-
-    /// Asks the agent what it offers (models, account, limits). False: it cannot be asked, or not now. The frames are
-    /// like any other; when all of it is answered, [`Self::take_catalogue`] gives it.
-    fn ask_catalogue(&mut self, out: &mut Translated) -> bool {
-        let _ = out;
-        false
-    }
-
-    /// What the agent offers, once after it was asked and answered.
-    fn take_catalogue(&mut self) -> Option<Catalogue> {
-        None
-    }
 
     /// Makes the state of a session's thread which another host opened in this process, whose own state is lost: open,
     /// without a connection. What re-attaches a thread on the next connection then does the rest. The session must be
@@ -213,6 +219,18 @@ pub trait Adapter: Send + fmt::Debug {
         _shown: Shown,
     ) -> Result<(), CannotTell> {
         Err(CannotTell::Unsupported("adopt"))
+    }
+
+    /// Asks the agent what it offers (models, account, limits). False: it cannot be asked, or not now. The frames are
+    /// like any other; when all of it is answered, [`Self::take_catalogue`] gives it.
+    fn ask_catalogue(&mut self, out: &mut Translated) -> bool {
+        let _ = out;
+        false
+    }
+
+    /// What the agent offers, once after it was asked and answered.
+    fn take_catalogue(&mut self) -> Option<Catalogue> {
+        None
     }
 
     /// The parts of the state that changed since the last call.

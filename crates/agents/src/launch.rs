@@ -9,14 +9,34 @@ use std::path::PathBuf;
 pub enum AgentKind {
     /// `codex app-server`.
     Codex,
+    /// Claude Code, `claude -p` with stream-json.
+    Claude,
     /// Any ACP agent.
     Acp,
     /// The built-in one; speaks ACP.
     Demo,
 }
 
+/// The conversation that a process is started for, where the protocol names it at the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conversation {
+    /// It begins one with this id.
+    New(String),
+    /// It takes this one up.
+    Resume(String),
+    /// It begins one with an id of its own as a branch of another.
+    Fork {
+        /// The other one; it is not changed.
+        source: String,
+        /// The branch.
+        branch: String,
+        /// The last message of the source that the branch has, as its history names it; None: all of it.
+        up_to: Option<String>,
+    },
+}
+
 /// What the host knows when it asks for a plan.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct LaunchRequest {
     /// The resolved command: an absolute program and its arguments.
     pub command: Vec<String>,
@@ -24,6 +44,10 @@ pub struct LaunchRequest {
     pub account_home: Option<PathBuf>,
     /// The environment the agent is allowed: allow-listed variables of the host, then configured ones.
     pub env: Vec<(String, String)>,
+    /// The conversation that it is started for; of use to Claude alone.
+    pub conversation: Option<Conversation>,
+    /// Further folders; absolute. Of use to Claude alone, the others are told over their protocol.
+    pub additional_directories: Vec<String>,
 }
 
 /// How the keeper speaks with the agent.
@@ -94,6 +118,7 @@ pub enum PlanError {
 pub const fn account_home_variable(kind: AgentKind) -> Option<&'static str> {
     match kind {
         AgentKind::Codex => Some("CODEX_HOME"),
+        AgentKind::Claude => Some(crate::claude::launch::HOME_VARIABLE),
         AgentKind::Acp | AgentKind::Demo => None,
     }
 }
@@ -127,6 +152,7 @@ pub fn plan(kind: AgentKind, request: &LaunchRequest) -> Result<LaunchPlan, Plan
                 at_limit: AtSpoolLimit::Cuts,
             }
         }
+        AgentKind::Claude => crate::claude::launch::plan(request),
         AgentKind::Acp | AgentKind::Demo => LaunchPlan {
             argv,
             env,

@@ -9,6 +9,7 @@
 pub mod acp;
 pub mod adapter;
 pub mod catalogue;
+pub mod claude;
 pub mod codex;
 pub mod demo;
 pub mod launch;
@@ -16,11 +17,13 @@ pub mod rpc;
 mod sessions;
 
 pub use adapter::{
-    Adapter, CannotTell, Frame, Incoming, Record, Said, Shown, StateChange, ThreadContext, Translated,
+    Adapter, CannotTell, Frame, InHistory, Incoming, Record, Said, Shown, StateChange, ThreadContext,
+    Translated,
 };
 pub use catalogue::{Catalogue, Model};
 pub use launch::{
-    AgentKind, AtSpoolLimit, LaunchPlan, LaunchRequest, PlanError, PlannedStep, PlannedTransport,
+    AgentKind, AtSpoolLimit, Conversation, LaunchPlan, LaunchRequest, PlanError, PlannedStep,
+    PlannedTransport,
 };
 
 /// Makes the adapter of a protocol.
@@ -28,6 +31,7 @@ pub use launch::{
 pub fn adapter(kind: AgentKind) -> Box<dyn Adapter> {
     match kind {
         AgentKind::Codex => Box::new(codex::CodexAdapter::new()),
+        AgentKind::Claude => Box::new(claude::ClaudeAdapter::new()),
         AgentKind::Acp | AgentKind::Demo => Box::new(acp::AcpAdapter::new()),
     }
 }

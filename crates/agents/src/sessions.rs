@@ -1,8 +1,8 @@
 //! The sessions of one process: what each pins, its thread's state, and which of it changed.
 
-use crate::adapter::{StateChange, ThreadContext};
-use mainstay_core::SessionId;
+use crate::adapter::{InHistory, StateChange, ThreadContext};
 use mainstay_core::content::Failure;
+use mainstay_core::{SessionId, SubmissionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -29,6 +29,8 @@ pub(crate) trait ThreadState: Default + Serialize + DeserializeOwned + fmt::Debu
 pub(crate) struct Slot<T> {
     pub(crate) session: SessionId,
     pub(crate) context: ThreadContext,
+    /// What the agent's files say about messages in doubt; not saved, it is learned before it is used.
+    pub(crate) history: Vec<(SubmissionId, InHistory)>,
     pub(crate) state: T,
     bound: bool,
     /// It was bound and has left.
@@ -65,6 +67,7 @@ impl<T: ThreadState> Sessions<T> {
         let slot = Slot {
             session: session.clone(),
             context: ThreadContext::default(),
+            history: Vec::new(),
             state: T::default(),
             bound: false,
             left: false,
@@ -100,6 +103,17 @@ impl<T: ThreadState> Sessions<T> {
     /// Where a bound session stands.
     pub(crate) fn position(&self, session: &SessionId) -> Option<usize> {
         self.slots.iter().position(|slot| slot.bound && slot.session == *session)
+    }
+
+    /// The first bound session, where a process has only one.
+    pub(crate) fn first_bound(&self) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.bound)
+    }
+
+    pub(crate) fn learn_history(&mut self, session: &SessionId, found: Vec<(SubmissionId, InHistory)>) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == *session) {
+            slot.history = found;
+        }
     }
 
     /// Whose thread it is.

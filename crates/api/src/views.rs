@@ -534,7 +534,7 @@ pub(crate) struct ChildView {
     #[serde(flatten)]
     fields: ChildFields,
     /// The threads that belong to it.
-    children: Vec<ChildView>,
+    children: Vec<Self>,
 }
 
 /// Sub-agents' threads as a tree: those that work, then the latest that ended.

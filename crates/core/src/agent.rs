@@ -29,6 +29,10 @@ pub struct Capabilities {
     pub settles_by_history: bool,
     /// Images in messages.
     pub images: bool,
+    /// A message given into a running turn that takes no more starts the next turn by itself (Claude, measured); elsewhere
+    /// it may be lost with its turn, and is in doubt.
+    #[serde(default)]
+    pub steers_carry_over: bool,
     /// A tool call may go on after its turn (Codex, measured); elsewhere an open one is cut with its turn.
     pub tools_outlive_turns: bool,
     /// Options can be put in force without a message, and the agent says whether it took them.
@@ -86,6 +90,7 @@ impl Capabilities {
             proof,
             settles_by_history: false,
             images: false,
+            steers_carry_over: false,
             tools_outlive_turns: false,
             set_options: false,
             goals: false,

@@ -122,6 +122,15 @@ id!(
     /// The provider's stable identity of an item, or one that the adapter makes where the protocol has none. Opaque.
     ItemKey
 );
+impl ItemKey {
+    /// The key of the item that shows a message of ours before the agent proved that it has it. An adapter may begin
+    /// such an item, so that the message stands before what the agent answers; the proof completes it.
+    #[must_use]
+    pub fn of_message(submission: &SubmissionId) -> Self {
+        Self(format!("message:{submission}"))
+    }
+}
+
 id!(
     /// The provider's identity of a request, within one connection of one process. Opaque.
     RequestKey

@@ -44,6 +44,7 @@ fn entry(config: &HostConfig, name: &AgentName, agent: &AgentConfig) -> AgentEnt
     let install = match (&command, agent.kind) {
         (Some(_), _) => None,
         (None, AgentKind::Codex) => Some("npm install -g @openai/codex".to_owned()),
+        (None, AgentKind::Claude) => Some("npm install -g @anthropic-ai/claude-code".to_owned()),
         (None, AgentKind::Acp | AgentKind::Demo) => {
             Some(format!("install the program {:?} or set agents.{name}.command", agent.command.first()))
         }
@@ -66,13 +67,14 @@ pub(crate) fn configured<'a>(config: &'a HostConfig, name: &AgentName) -> Result
     })
 }
 
-/// The command with its program resolved: absolute, and for Codex the native binary behind the npm wrapper. None
+/// The command with its program resolved: absolute, and for Codex and Claude the native binary behind the npm wrapper. None
 /// where it is not installed.
 pub(crate) fn command(config: &HostConfig, agent: &AgentConfig) -> Option<Vec<String>> {
     let (program, arguments) = agent.command.split_first()?;
     let found = find_program(config, agent, program)?;
     let found = match agent.kind {
         AgentKind::Codex => native_codex(&found).unwrap_or(found),
+        AgentKind::Claude => native_claude(&found).unwrap_or(found),
         AgentKind::Acp | AgentKind::Demo => found,
     };
     let mut command = vec![found.to_str()?.to_owned()];
@@ -118,6 +120,26 @@ fn native_codex(wrapper: &Path) -> Option<PathBuf> {
         }
     }
     None
+}
+
+/// The npm package `@anthropic-ai/claude-code` starts a native binary of a sibling package, unless its install script
+/// put the binary in the wrapper's place.
+fn native_claude(wrapper: &Path) -> Option<PathBuf> {
+    let real = wrapper.canonicalize().ok()?;
+    let package = real.parent()?.parent()?;
+    let scope = package.parent()?;
+    let name = package.file_name()?.to_str()?;
+    let siblings = scope.read_dir().ok()?.flatten().filter(|sibling| {
+        let sibling = sibling.file_name();
+        sibling
+            .to_str()
+            .and_then(|sibling| sibling.strip_prefix(name))
+            .is_some_and(|rest| rest.starts_with('-'))
+    });
+    let mut binaries: Vec<PathBuf> = siblings.map(|sibling| sibling.path().join("claude")).collect();
+    // The C library that most machines have comes first, should both be there.
+    binaries.sort();
+    binaries.into_iter().find(|binary| is_executable(binary))
 }
 
 /// Checks and pins what a session is created with.

@@ -31,6 +31,9 @@ pub enum StartError {
     /// The store cannot be read.
     #[error("cannot read the store")]
     Read(#[from] ReadError),
+    /// The database is older than what was shown, and the store does not take note of that.
+    #[error("the database is older than what was shown to clients, and that cannot be recorded")]
+    Rewound(#[source] WriteError),
 }
 
 /// Why a request was not carried out.

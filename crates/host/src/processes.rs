@@ -1,7 +1,9 @@
 //! Between the host's words for processes and the keeper's.
 
 use crate::config::{AgentConfig, HostConfig};
-use mainstay_agents::{AtSpoolLimit, LaunchPlan, LaunchRequest, PlanError, PlannedStep, PlannedTransport};
+use mainstay_agents::{
+    AtSpoolLimit, Conversation, LaunchPlan, LaunchRequest, PlanError, PlannedStep, PlannedTransport,
+};
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessId, Stray};
 use mainstay_keeper as keeper;
 use mainstay_keeper::manifest::{StrayOutcome, StrayReport};
@@ -21,6 +23,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) command: Vec<String>,
     pub(crate) account_home: Option<PathBuf>,
     pub(crate) cwd: PathBuf,
+    pub(crate) conversation: Option<Conversation>,
+    pub(crate) additional_directories: Vec<String>,
 }
 
 /// Makes the keeper's launch spec.
@@ -29,6 +33,8 @@ pub(crate) fn launch_spec(config: &HostConfig, launch: Launch<'_>) -> Result<kee
         command: launch.command,
         account_home: launch.account_home,
         env: config.agent_environment(launch.agent),
+        conversation: launch.conversation,
+        additional_directories: launch.additional_directories,
     };
     let LaunchPlan { argv, env, transport, ladder, at_limit } =
         mainstay_agents::launch::plan(launch.agent.kind, &request)?;

@@ -125,7 +125,7 @@ impl Host {
     /// # Errors
     /// [`HostError::Read`]; [`HostError::BadFolder`] where the folders cannot be listed.
     pub async fn keepers(self: &Arc<Self>) -> Result<Vec<KeeperEntry>, HostError> {
-        self.blocking(|host| {
+        self.blocking_read(|host| {
             // The folders first: a keeper that is seen has its record already.
             let rows = mainstay_keeper::ps(&host.config().home).map_err(|error| HostError::BadFolder {
                 path: "keepers".to_owned(),
@@ -165,7 +165,7 @@ impl Host {
         let _same_keeper = self.turn(&format!("keeper {token}")).await;
         let wanted = token.to_owned();
         let ended = self
-            .blocking(move |host| {
+            .blocking_read(move |host| {
                 let folder = unclaimed_folder(host, &wanted)?;
                 end(host.keeping(), &folder, &host.config().host_id.0, kill)
             })
@@ -204,7 +204,7 @@ impl Host {
         }
         let _same_keeper = self.turn(&format!("keeper {token}")).await;
         let wanted = token.to_owned();
-        let mut survey = self.blocking(move |host| survey(host, &wanted)).await?;
+        let mut survey = self.blocking_read(move |host| survey(host, &wanted)).await?;
         let mut conversations = std::mem::take(&mut survey.conversations).into_iter();
         let Some(first) = conversations.next() else {
             let why = "its agent had no conversation yet".to_owned();

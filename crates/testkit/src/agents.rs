@@ -37,6 +37,19 @@ fn find_codex(scope: &Path) -> Option<PathBuf> {
         .find(|binary| binary.is_file())
 }
 
+/// The native Claude Code binary.
+///
+/// # Panics
+/// When none is installed: real agents are part of the tests, not optional.
+pub fn claude_binary() -> PathBuf {
+    let scope = workspace_root().join(AGENTS_FOLDER).join("node_modules").join("@anthropic-ai");
+    let natives = children(&scope).into_iter().map(|package| package.join("claude"));
+    match natives.into_iter().find(|binary| binary.is_file()) {
+        Some(binary) => binary,
+        None => panic!("Claude Code is not installed: run `cargo xtask setup`"),
+    }
+}
+
 /// Sorted, so that two runs on one machine agree; empty when the folder cannot be read.
 fn children(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<_> =

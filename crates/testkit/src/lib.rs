@@ -24,6 +24,7 @@
 )]
 
 pub mod agents;
+pub mod claude;
 pub mod codex;
 pub mod contain;
 pub mod http;
@@ -34,6 +35,7 @@ pub mod skipped;
 pub mod stream_text;
 pub mod wait;
 
+pub use claude::{ClaudeHome, claude_home};
 pub use codex::{CodexHome, codex_home};
 pub use contain::Containment;
 pub use model::ModelServer;

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::claude::ClaudeHome;
 use crate::codex::CodexHome;
 use crate::http::{Addr, Client};
 use crate::wait::wait_for;
@@ -124,6 +125,15 @@ pub fn codex_config(binary: &Path, codex: &CodexHome) -> String {
         "{}home = {}\n",
         agent_table("codex", None, binary, &env),
         quoted(&codex.codex_home.to_string_lossy())
+    )
+}
+
+/// The part of `config.toml` that makes `claude` this binary with this home and nothing else in its environment.
+pub fn claude_config(binary: &Path, claude: &ClaudeHome) -> String {
+    format!(
+        "{}home = {}\n",
+        agent_table("claude", None, binary, &claude.env()),
+        quoted(&claude.config_dir.to_string_lossy())
     )
 }
 

@@ -72,6 +72,7 @@ impl CodexAdapter {
     pub fn new() -> Self {
         Self {
             capabilities: Capabilities {
+                steers_carry_over: false,
                 tools_outlive_turns: true,
                 steer: true,
                 resume: true,
@@ -181,20 +182,18 @@ impl CodexAdapter {
 
     /// What an answer means.
     fn settle(&mut self, asked: Asked, result: Result<Value, RpcError>, out: &mut Translated) {
-        if asked == Asked::Void {
-            return;
-        }
         if let Asked::Catalogue(read) = asked {
             self.catalogue_answered(read, result);
             return;
         }
-        let Some(session) = asked.session() else {
+        if asked == Asked::Initialize {
             self.initialized(result, out);
             return;
-        };
+        }
+        let Some(session) = asked.session() else { return };
         let Some(at) = self.sessions.position(session) else { return };
         match asked {
-            Asked::Initialize | Asked::Void | Asked::Catalogue(_) => {}
+            Asked::Initialize | Asked::Catalogue(_) | Asked::Forgotten => {}
             Asked::Control { control, after, .. } => self.control_answered(at, control, after, result, out),
             Asked::RevertProof { control, turn, .. } => self.revert_proven(at, control, &turn, &result, out),
             Asked::Close { .. } => self.thread_left(at, out),
@@ -304,9 +303,10 @@ impl Adapter for CodexAdapter {
         let of_it = |asked: &Asked| asked.session() == Some(session);
         let connection = self.change_connection();
         connection.waiting.retain(|waiting| !of_it(&waiting.what));
+        // What is unanswered stays: its id must not look like a stranger's. But its answer concerns nobody any more, also
+        // where the session is bound again by then.
         for in_flight in connection.asked.values_mut().filter(|in_flight| of_it(&in_flight.what)) {
-            // Its answer is nobody's, also where the session is bound again; its id is known all the same.
-            in_flight.what = Asked::Void;
+            in_flight.what = Asked::Forgotten;
         }
         self.sessions.unbind(session);
     }
@@ -351,14 +351,6 @@ impl Adapter for CodexAdapter {
         }
     }
 
-    fn ask_catalogue(&mut self, out: &mut Translated) -> bool {
-        self.read_catalogue(out)
-    }
-
-    fn take_catalogue(&mut self) -> Option<Catalogue> {
-        self.gathered.take()
-    }
-
     fn take_over(
         &mut self,
         session: &SessionId,
@@ -381,6 +373,14 @@ impl Adapter for CodexAdapter {
         };
         self.sessions.index_thread(at);
         Ok(())
+    }
+
+    fn ask_catalogue(&mut self, out: &mut Translated) -> bool {
+        self.read_catalogue(out)
+    }
+
+    fn take_catalogue(&mut self) -> Option<Catalogue> {
+        self.gathered.take()
     }
 
     fn changes(&mut self) -> Vec<StateChange> {

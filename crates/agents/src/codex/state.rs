@@ -84,8 +84,6 @@ impl Look {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Asked {
     Initialize,
-    /// For a session that has left.
-    Void,
     /// `thread/start` or `thread/resume`.
     Open {
         session: SessionId,
@@ -154,12 +152,14 @@ pub(super) enum Asked {
         session: SessionId,
         turn: ProviderTurn,
     },
+    /// What was asked for a session that has left: its answer concerns nobody.
+    Forgotten,
 }
 
 impl Asked {
     pub(super) fn session(&self) -> Option<&SessionId> {
         match self {
-            Self::Initialize | Self::Void | Self::Catalogue(_) => None,
+            Self::Initialize | Self::Catalogue(_) | Self::Forgotten => None,
             Self::Control { session, .. }
             | Self::RevertProof { session, .. }
             | Self::Close { session }
@@ -180,7 +180,7 @@ impl Asked {
     pub(super) const fn may_be_given_up(&self) -> bool {
         matches!(
             self,
-            Self::Void
+            Self::Forgotten
                 | Self::Status { .. }
                 | Self::StillRuns { .. }
                 | Self::History { .. }
@@ -199,7 +199,6 @@ impl Asked {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Initialize => "initialize",
-            Self::Void => "nothing that is still wanted",
             Self::Open { .. } => "opening the thread",
             Self::Reattach { .. } | Self::ReattachChild { .. } => "taking the thread up again",
             Self::Status { .. } | Self::StillRuns { .. } => "the thread's status",
@@ -209,6 +208,7 @@ impl Asked {
             Self::Control { .. } | Self::RevertProof { .. } => "an order",
             Self::Close { .. } => "leaving the thread",
             Self::Catalogue(_) => "models and account",
+            Self::Forgotten => "something for a session that left",
         }
     }
 }

@@ -59,29 +59,6 @@ impl CodexAdapter {
         Ok(())
     }
 
-    /// Leaves the thread: its process goes on with others.
-    pub(super) fn close_thread(&mut self, at: usize, out: &mut Translated) -> Result<(), CannotTell> {
-        let slot = self.sessions.slot(at);
-        let (session, thread) = (slot.session.clone(), slot.state.thread.clone());
-        let Some(thread) = thread.filter(|_| slot.state.phase == Phase::Open && self.ready()) else {
-            // Nothing that could be left: not open, or open on a connection that is gone.
-            self.thread_left(at, out);
-            return Ok(());
-        };
-        let asked = Asked::Close { session };
-        let frame = self.ask(asked, "thread/unsubscribe", json!({ "threadId": thread }));
-        out.send(&frame);
-        Ok(())
-    }
-
-    pub(super) fn thread_left(&mut self, at: usize, out: &mut Translated) {
-        let session = self.sessions.slot(at).session.clone();
-        // A refusal says that it is not loaded: it is left all the same.
-        *self.sessions.change(at) = Thread::default();
-        self.sessions.index_thread(at);
-        out.say(&session, AgentEvent::ThreadClosed);
-    }
-
     /// Asks for the thread; again on each new connection until it is open.
     pub(super) fn send_open(&mut self, at: usize, out: &mut Translated) {
         let slot = self.sessions.slot(at);

@@ -3,7 +3,8 @@
 
 use crate::render;
 use mainstay_agents::{
-    Adapter, AgentKind, CannotTell, Catalogue, Incoming, Record, Shown, ThreadContext, Translated, adapter,
+    Adapter, AgentKind, CannotTell, Catalogue, InHistory, Incoming, Record, Shown, ThreadContext, Translated,
+    adapter,
 };
 use mainstay_core::agent::Decision;
 use mainstay_core::content::{Answer, PermissionOption};
@@ -28,6 +29,8 @@ pub(crate) struct Harness {
     connection: u32,
     /// The keeper's clock, ms.
     pub(crate) now: i64,
+    /// The conversation that the process was started for.
+    pub(crate) conversation: Option<String>,
     /// Scopes that the last step changed.
     pub(crate) changed: Vec<String>,
     /// The failures that were said in the last step, whole.
@@ -36,6 +39,7 @@ pub(crate) struct Harness {
     pub(crate) sent: Vec<Value>,
 }
 
+/// What sessions pin that pin nothing special.
 pub(crate) fn context() -> ThreadContext {
     ThreadContext { cwd: "/work".to_owned(), ..ThreadContext::default() }
 }
@@ -50,14 +54,20 @@ impl Harness {
             bound: Vec::new(),
             connection: 0,
             now: 1_000,
+            conversation: None,
             changed: Vec::new(),
             failures: Vec::new(),
             sent: Vec::new(),
         }
     }
 
+    fn context(&self) -> ThreadContext {
+        let conversation = self.conversation.clone();
+        ThreadContext { conversation, ..context() }
+    }
+
     pub(crate) fn bind(&mut self, session: &str) {
-        self.bind_in(session, context());
+        self.bind_in(session, self.context());
     }
 
     /// With a context of its own.
@@ -178,6 +188,11 @@ impl Harness {
 
     pub(crate) fn fragment(&mut self, bytes: &[u8]) -> Vec<String> {
         self.ingest(Incoming::Fragment(bytes))
+    }
+
+    pub(crate) fn learn_history(&mut self, session: &str, found: &[(&str, InHistory)]) {
+        let found = found.iter().map(|(id, found)| (SubmissionId::from(*id), *found)).collect();
+        self.adapter.learn_history(&SessionId::from(session), found);
     }
 
     pub(crate) fn tell(&mut self, session: &str, decision: &Decision) -> Result<Vec<String>, CannotTell> {

@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "helpers of tests: what cannot go on fails the test")]
 
 mod acp_rules;
+mod claude_rules;
 mod codex_bench;
 mod codex_children;
 mod codex_controls;
@@ -19,4 +20,5 @@ mod harness;
 mod recordings;
 mod render;
 mod replay_acp;
+mod replay_claude;
 mod replay_codex;

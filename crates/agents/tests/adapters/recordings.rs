@@ -8,6 +8,16 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Where the recordings of a provider are: this crate's own copies, else the shared study of the providers.
+pub(crate) fn folder(provider: &str) -> PathBuf {
+    let own = root().join("tests/recordings").join(provider);
+    if own.is_dir() {
+        own
+    } else {
+        root().join("../../../shared/providers").join(provider).join("transcripts")
+    }
+}
+
 /// The lines of a recording: from this crate where it has its own copy, else from the shared study of the providers.
 pub(crate) fn lines(provider: &str, name: &str) -> Vec<Value> {
     let file = format!("{name}.jsonl");

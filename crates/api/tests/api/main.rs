@@ -6,3 +6,4 @@ mod queue;
 mod refusals;
 mod served;
 mod sessions;
+mod transfer;

@@ -395,7 +395,11 @@ impl Session {
             .submissions
             .iter()
             .filter(|of| matches!(of.state, SubmissionState::Delivered { .. }))
-            .filter(|of| open.submission.as_ref() == Some(&of.id) || of.given_into.as_ref() == Some(&turn))
+            .filter(|of| {
+                let into_this = || of.given_into.as_ref() == Some(&turn);
+                open.submission.as_ref() == Some(&of.id)
+                    || (into_this() && !moment.capabilities.steers_carry_over)
+            })
             .map(|of| of.id.clone())
             .collect();
         let over_budget = open.budget.is_some();

@@ -187,11 +187,19 @@ impl Session {
             submission: Some(submission.clone()),
             ..ItemFields::default()
         };
-        let item = self.start_item(None, turn, ItemKind::UserMessage, fields, moment, out);
+        let begun = self.item_by_key(&ItemKey::of_message(submission)).map(|open| open.id.clone());
+        let (item, mut fields) = match begun {
+            // Begun before the proof, where it stands in the timeline.
+            Some(item) => (item, fields),
+            None => {
+                let item = self.start_item(None, turn, ItemKind::UserMessage, fields, moment, out);
+                (item, ItemFields::default())
+            }
+        };
         // The text stands in `content`; as folded text the item has none, and says so by its length.
         let text = plain_text(content);
         let shown = TextDigest::of(&text);
-        let fields = ItemFields { status: Some(ItemStatus::Completed), ..ItemFields::default() };
+        fields.status = Some(ItemStatus::Completed);
         let (bytes, digest) = (shown.bytes(), shown.finish());
         let completed = Event::ItemCompleted { item, fields, bytes, digest, text: None, replaces: false };
         self.emit(out, moment.now, completed);

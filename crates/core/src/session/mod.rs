@@ -6,6 +6,7 @@ mod apply;
 mod background;
 mod commands;
 mod controls;
+mod imported;
 mod items;
 mod limits;
 mod process_facts;
@@ -354,7 +355,7 @@ impl Session {
                 Ok(Reply::Done)
             }
             Input::NewEpoch(reason) => {
-                self.emit(out, moment.now, Event::EpochStarted { reason });
+                self.begin_epoch(reason, 0, moment.now, out);
                 Ok(Reply::Done)
             }
             Input::FenceAhead { known } => {
@@ -394,10 +395,6 @@ impl Session {
 
     /// As [`Self::emit`], under a fence that may be a higher one than before.
     fn emit_under(&mut self, fence: Fence, out: &mut Out, now: i64, event: Event) {
-        if matches!(event, Event::EpochStarted { .. }) {
-            self.epoch += 1;
-            self.head = 0;
-        }
         let seq = self.head + 1;
         self.apply_event(seq, now, fence, &event);
         if let Event::ItemDelta { item, text, .. } = &event
@@ -419,6 +416,13 @@ impl Session {
             fence: self.fence,
             event,
         });
+    }
+
+    /// Begins a new epoch, `at_least` this one: the journal was rewound, or somebody may know another continuation of it.
+    pub fn begin_epoch(&mut self, reason: EpochReason, at_least: u64, now: i64, out: &mut Out) {
+        self.epoch = (self.epoch + 1).max(at_least);
+        self.head = 0;
+        self.emit(out, now, Event::EpochStarted { reason });
     }
 
     /// Folds one event of the journal.

@@ -3,15 +3,15 @@
 use super::batch::Then;
 use super::lifecycle::Start;
 use super::{Lane, LaneMessage, Parting, Process};
+use crate::catalog;
 use crate::error::HostError;
 use crate::keeping::Planted;
 use mainstay_agents::{CannotTell, Frame, Translated};
 use mainstay_core::content::{Failure, FailureCode};
-use mainstay_core::event::EpochReason;
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
 use mainstay_core::work::ControlEnd;
-use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal};
+use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal, SubmissionId, ThreadId};
 use mainstay_store::{IdRegistration, NewInput, WriteOp};
 use std::borrow::Cow;
 
@@ -73,6 +73,9 @@ impl Lane {
             self.decide_own(at, Input::Agent(AgentEvent::ThreadRefused { failure }));
             return false;
         }
+        if let Decision::OpenThread { doubtful, resume: Some(thread), .. } = decision {
+            self.teach_history(at, thread, doubtful);
+        }
         let mut translated = Translated::default();
         let bound = self.is_bound(at);
         let session = &self.members[at].machine.id;
@@ -93,6 +96,22 @@ impl Lane {
                 self.cannot_tell(at, decision, &cannot);
                 false
             }
+        }
+    }
+
+    /// Where the agent's protocol cannot be asked about messages in doubt, its files tell: the process that may have had
+    /// them is gone.
+    fn teach_history(&mut self, at: usize, thread: &ThreadId, doubtful: &[SubmissionId]) {
+        let launch = &self.members[at].machine.launch;
+        let agent = catalog::configured(&self.shared.config, &launch.agent).ok();
+        let Some(conversations) =
+            agent.filter(|_| !doubtful.is_empty()).and_then(|agent| self.conversations(agent, launch))
+        else {
+            return;
+        };
+        let found = conversations.look_for(thread, doubtful);
+        if let Some(process) = &mut self.process {
+            process.adapter.learn_history(&self.members[at].machine.id, found);
         }
     }
 
@@ -279,14 +298,7 @@ impl Lane {
                     Err(refusal) => drop(answer.send(Err(HostError::Refused(refusal)))),
                 }
             }
-            LaneMessage::Wake { rewound, done } => {
-                let machine = &self.members[at].machine;
-                let at_rest = machine.phase == Phase::Free && machine.nothing_owed();
-                if rewound && !at_rest {
-                    self.decide_own(at, Input::NewEpoch(EpochReason::StoreRewound));
-                }
-                self.members[at].wake.push((false, done));
-            }
+            LaneMessage::Wake { done } => self.members[at].wake.push((false, done)),
             LaneMessage::Shutdown { order, done } => {
                 self.members[at].shutdown = Some((order, done));
                 self.begin_shutdown();

@@ -3,13 +3,16 @@
 use super::batch::{Batch, Then};
 use super::{FromLost, Lane, Member, Process, STORE_PAUSE, Spawning};
 use crate::catalog;
+use crate::config::AgentConfig;
+use crate::conversations::Conversations;
 use crate::error::HostError;
 use crate::keeping::{Planted, Settled};
 use crate::processes::{self, Launch};
+use mainstay_agents::Conversation;
 use mainstay_agents::launch::AgentKind;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Input, Phase};
-use mainstay_core::{Command, ProcessToken};
+use mainstay_core::{Command, LaunchSnapshot, ProcessToken, Session, ThreadId};
 use mainstay_keeper::wire::ToKeeper;
 use mainstay_keeper::{KeeperFolder, ReservedFolder, SpoolReader};
 use mainstay_store::{ProcessKey, ProcessRow, ProcessUpdate, SessionKey, SessionUpdate, WriteOp};
@@ -413,6 +416,7 @@ impl Lane {
                 agent.command.first()
             )
         })?;
+        let conversation = self.conversation(agent, &first.machine)?;
         let launch = Launch {
             token,
             process_fence: self.process.as_ref().map_or(0, |process| process.fence),
@@ -422,8 +426,35 @@ impl Lane {
             account_home: pinned.account_home.as_ref().map(PathBuf::from),
             // Of the session that it is started for. Each thread has its own; that of the process matters to none.
             cwd: PathBuf::from(&pinned.cwd),
+            conversation,
+            additional_directories: pinned.additional_directories.clone(),
         };
         processes::launch_spec(config, launch).map_err(|error| error.to_string())
+    }
+
+    /// The files that the agent keeps about its conversations, where its protocol cannot be asked.
+    pub(super) fn conversations(
+        &self,
+        agent: &AgentConfig,
+        launch: &LaunchSnapshot,
+    ) -> Option<Conversations> {
+        let env = self.shared.config.agent_environment(agent);
+        Conversations::of(agent.kind, launch.account_home.as_deref(), &env)
+    }
+
+    /// The conversation that a process is started for, where that is decided at its start.
+    fn conversation(&self, agent: &AgentConfig, machine: &Session) -> Result<Option<Conversation>, String> {
+        let Some(conversations) = self.conversations(agent, &machine.launch) else { return Ok(None) };
+        let start = conversations.start(machine)?;
+        // No process of ours has it now: whoever has is somebody else. The source of a branch is only read.
+        if let Conversation::Resume(id) | Conversation::New(id) = &start
+            && let Some(pid) = conversations.holder(&ThreadId::from(id.as_str()))
+        {
+            return Err(format!(
+                "its conversation {id} is open in process {pid}, which is not ours; end that first"
+            ));
+        }
+        Ok(Some(start))
     }
 
     pub(super) fn on_spawned(&mut self, outcome: SpawnOutcome) {

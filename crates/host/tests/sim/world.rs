@@ -152,7 +152,9 @@ impl World {
             .map_err(|source| BirthError::Before(BeforeBirth::Io { doing: "make the spool", source }))?;
         let agent = match self.kind {
             AgentKind::Codex => Agent::Codex(Codex::new(&spec.token)),
-            AgentKind::Acp | AgentKind::Demo => Agent::Acp(Acp::new(&spec.token, &mut self.chance)),
+            AgentKind::Acp | AgentKind::Claude | AgentKind::Demo => {
+                Agent::Acp(Acp::new(&spec.token, &mut self.chance))
+            }
         };
         let names = (spec.token.clone(), row.key, owner.key);
         let keeper = Keeper::born(names, reserved, spool, agent, spec.process_fence, self.bad, self.now);

@@ -5,6 +5,8 @@
 
 mod bad_input;
 mod cgroups;
+mod claude_deaths;
+mod claude_turns;
 mod cli;
 mod codex_breadth;
 mod codex_controls;
@@ -29,5 +31,6 @@ mod rest;
 mod secrets;
 mod sharing;
 mod support;
+mod transfer;
 mod unclaimed;
 mod unclaimed_adopted;

@@ -1,9 +1,10 @@
 //! What the tests share: a world with a home, agents and a model, and a reader that checks every event it gets.
 
+use mainstay_testkit::claude::{ClaudeHome, claude_home};
 use mainstay_testkit::codex::{CodexHome, codex_home};
 use mainstay_testkit::contain::Containment;
 use mainstay_testkit::http::{Client, Response, Sse, SseEvent};
-use mainstay_testkit::mainstay::{Home, HostProcess, acp_config, codex_config};
+use mainstay_testkit::mainstay::{Home, HostProcess, acp_config, claude_config, codex_config};
 use mainstay_testkit::model::ModelServer;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ pub(crate) struct World {
     pub(crate) home: Home,
     pub(crate) model: ModelServer,
     codex: CodexHome,
+    pub(crate) claude: ClaudeHome,
     containment: Containment,
 }
 
@@ -36,7 +38,8 @@ impl World {
         let codex_folder = home.root().join("codex-home");
         std::fs::create_dir_all(&codex_folder).expect("a folder for codex");
         let codex = codex_home(&codex_folder, &model.base_url());
-        let world = Self { home, model, codex, containment };
+        let claude = claude_home(&home.root().join("claude-home"), &model.root_url());
+        let world = Self { home, model, codex, claude, containment };
         world.configure(&[]);
         world
     }
@@ -47,8 +50,9 @@ impl World {
         let mut env = vec![("SCRIPTED_LOG".to_owned(), log)];
         env.extend(scripted_env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let config = format!(
-            "rest_after = \"1h\"\nlinger = \"1h\"\n{}{}",
+            "rest_after = \"1h\"\nlinger = \"1h\"\n{}{}{}",
             codex_config(&mainstay_testkit::agents::codex_binary(), &self.codex),
+            claude_config(&mainstay_testkit::agents::claude_binary(), &self.claude),
             acp_config("scripted", &mainstay_testkit::agents::scripted_acp_binary(), &env),
         );
         self.home.write_config(&config);

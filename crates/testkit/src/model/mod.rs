@@ -1,4 +1,5 @@
-//! A mock OpenAI *Responses* API on loopback, driven by the prompt itself.
+//! A mock model on loopback, driven by the prompt itself: OpenAI's *Responses* API and Anthropic's *Messages* API, with one
+//! language for both.
 //!
 //! What the "model" does is chosen by the text of the last user message of a request. The text is a
 //! script: steps separated by ` ;; `, each `VERB arguments`. The server keeps no conversation: it
@@ -19,7 +20,8 @@
 //! | `PATCH path [text]`, `PATCHUPD path old => new` | adds a file, changes a line |
 //! | `ASK question` | asks the user, with two choices |
 //! | `SPAWN script`, `WAITAGENT` | starts a sub-agent with a script of its own (steps separated by ` :: `), waits for all |
-//! | `TOOL [ns.]name {json}` | any tool call |
+//! | `TOOL [ns.]name {json}` | any tool call; ` ~~ ` in the input stands for ` ;; `, for a script of a sub-agent |
+//! | `STOPWITH reason` | ends the message for that reason (Messages API) |
 //! | `WAIT s`, `HANG [s]` | silence before the HTTP header, or after `response.created` (keep-alives only) |
 //! | `ERR code [type]`, `ERRN n code` | an HTTP error always, or for the first n attempts |
 //! | `FAILED code` | `response.failed` with that error code |
@@ -34,10 +36,12 @@
 //! away or the server is dropped. Nothing here needs a sleep in a test.
 
 mod gates;
+mod messages;
 mod reply;
 mod request;
 mod script;
 mod server;
+mod stage;
 mod wire;
 
 pub use script::{expected_messages, expected_text};

@@ -4,21 +4,20 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::gates::{Gates, Passage};
 use super::request::{self, Tool};
 use super::script::{self, Pace, Step};
-use super::wire::{EventStream, peer_is_there, write_json};
+use super::stage::{Stage, Stop};
+use super::wire::{peer_is_there, write_json};
 
 /// Pieces that tool arguments are streamed in.
 const ARGUMENT_DELTA_BYTES: usize = 400;
 /// Beyond this much of a tool argument no deltas are sent, only the finished item.
 const ARGUMENT_STREAMED_BYTES: usize = 4000;
-/// Between two keep-alive comments of a hanging stream.
-const KEEP_ALIVE_EVERY: Duration = Duration::from_millis(200);
 /// How much of the last tool output the closing words quote.
 const QUOTED_OUTPUT_CHARS: usize = 400;
 
@@ -36,19 +35,6 @@ pub(crate) enum Ended {
     Abandoned,
 }
 
-/// Why a stream stops before its last step.
-enum Stop {
-    Scripted,
-    Abandoned,
-    Io(io::Error),
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
 /// What replies of one server share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
@@ -57,7 +43,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn id(&self, prefix: &str) -> String {
+    pub(crate) fn id(&self, prefix: &str) -> String {
         format!("{prefix}_mock_{:06}", self.next_id.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
@@ -82,7 +68,7 @@ pub(crate) fn remaining_steps(position: &request::Position) -> Vec<Step> {
     vec![Step::Message { chunks: crate::stream_text::words(&format!("done.{quoted}")), pace: Pace::AtOnce }]
 }
 
-/// Answers one model request. `attempt` counts from 1 how often this same request was made.
+/// Answers one model request of the Responses API. `attempt` counts from 1 how often this same request was made.
 pub(crate) fn answer(
     stream: &TcpStream,
     shared: &Shared,
@@ -90,8 +76,23 @@ pub(crate) fn answer(
     steps: &[Step],
     attempt: usize,
 ) -> io::Result<Ended> {
+    let play = |steps: &[Step]| play(stream, shared, body, steps);
+    answer_with(stream, shared, steps, attempt, &http_error, &play)
+}
+
+/// How a protocol answers with an HTTP error: its status and, where the script names one, its kind.
+type ErrorAnswer = dyn Fn(&TcpStream, u16, Option<&str>) -> io::Result<Ended>;
+
+/// Takes the steps that act before there is a stream; then either `error` answers or `play` streams the rest.
+pub(crate) fn answer_with(
+    stream: &TcpStream,
+    shared: &Shared,
+    steps: &[Step],
+    attempt: usize,
+    error: &ErrorAnswer,
+    play: &dyn Fn(&[Step]) -> io::Result<Ended>,
+) -> io::Result<Ended> {
     let mut steps = steps;
-    // Steps that act before there is a stream.
     while let Some((first, rest)) = steps.split_first() {
         match first {
             Step::Wait(time) => {
@@ -104,21 +105,20 @@ pub(crate) fn answer(
                     return Ok(Ended::Abandoned);
                 }
             }
-            Step::HttpError { status, kind } => return http_error(stream, *status, kind.as_deref()),
+            Step::HttpError { status, kind } => return error(stream, *status, kind.as_deref()),
             Step::HttpErrorFirst { attempts, status } if attempt <= *attempts => {
-                return http_error(stream, *status, None);
+                return error(stream, *status, None);
             }
             Step::HttpErrorFirst { .. } => {}
             Step::CutFirst { attempts } if attempt <= *attempts => {
-                let cut = Step::Cut { chunks: vec!["cut ".to_owned(), "off ".to_owned()] };
-                return play(stream, shared, body, &[cut]);
+                return play(&[Step::Cut { chunks: vec!["cut ".to_owned(), "off ".to_owned()] }]);
             }
             Step::CutFirst { .. } => {}
             _ => break,
         }
         steps = rest;
     }
-    play(stream, shared, body, steps)
+    play(steps)
 }
 
 fn http_error(stream: &TcpStream, status: u16, kind: Option<&str>) -> io::Result<Ended> {
@@ -142,8 +142,7 @@ fn http_error(stream: &TcpStream, status: u16, kind: Option<&str>) -> io::Result
 
 fn play(stream: &TcpStream, shared: &Shared, body: &Value, steps: &[Step]) -> io::Result<Ended> {
     let mut reply = Reply {
-        events: EventStream::begin(stream)?,
-        shared,
+        stage: Stage::begin(stream, shared)?,
         id: shared.id("resp"),
         model: body.get("model").cloned().unwrap_or(Value::Null),
         tools: request::tools(body),
@@ -153,7 +152,7 @@ fn play(stream: &TcpStream, shared: &Shared, body: &Value, steps: &[Step]) -> io
     match reply.run(steps) {
         Ok(()) => Ok(Ended::StreamOver),
         Err(Stop::Scripted) => {
-            reply.events.flush()?;
+            reply.stage.events.flush()?;
             Ok(Ended::StreamOver)
         }
         Err(Stop::Abandoned) => Ok(Ended::Abandoned),
@@ -162,8 +161,7 @@ fn play(stream: &TcpStream, shared: &Shared, body: &Value, steps: &[Step]) -> io
 }
 
 struct Reply<'a> {
-    events: EventStream<'a>,
-    shared: &'a Shared,
+    stage: Stage<'a>,
     id: String,
     model: Value,
     tools: BTreeMap<String, Tool>,
@@ -176,7 +174,7 @@ struct Reply<'a> {
 impl Reply<'_> {
     fn run(&mut self, steps: &[Step]) -> Result<(), Stop> {
         let response = self.response("in_progress");
-        self.events.event("response.created", json!({"response": response}))?;
+        self.stage.events.event("response.created", json!({"response": response}))?;
         for step in steps {
             self.step(step)?;
             if step.tool_calls() > 0 {
@@ -190,8 +188,8 @@ impl Reply<'_> {
             "output_tokens": 20, "output_tokens_details": {"reasoning_tokens": 5},
             "total_tokens": 120,
         });
-        self.events.event("response.completed", json!({"response": response}))?;
-        Ok(self.events.flush()?)
+        self.stage.events.event("response.completed", json!({"response": response}))?;
+        Ok(self.stage.events.flush()?)
     }
 
     fn response(&self, status: &str) -> Value {
@@ -212,13 +210,13 @@ impl Reply<'_> {
             Step::Tool { namespace, name, arguments } => {
                 self.call(namespace.as_deref(), name, arguments.clone())
             }
-            Step::Gate(name) | Step::Hold(name) => self.stand_at(name, false),
-            Step::Hang(time) => self.hang(*time),
-            Step::Wait(time) => self.pause(*time),
+            Step::Gate(name) | Step::Hold(name) => self.stage.stand_at(name, false),
+            Step::Hang(time) => self.stage.hang(*time),
+            Step::Wait(time) => self.stage.pause(*time),
             Step::Failed(code) => {
                 let mut response = self.response("failed");
                 response["error"] = json!({"code": code, "message": format!("mock failure: {code}")});
-                self.events.event("response.failed", json!({"response": response}))?;
+                self.stage.events.event("response.failed", json!({"response": response}))?;
                 Err(Stop::Scripted)
             }
             Step::Cut { chunks } => {
@@ -229,6 +227,7 @@ impl Reply<'_> {
                 self.message(&["no ".to_owned(), "completed ".to_owned()], &Pace::AtOnce, true)?;
                 Err(Stop::Scripted)
             }
+            Step::StopWith(_) => Ok(()),
             // Errors before the stream mean nothing once it has begun.
             Step::Empty | Step::HttpError { .. } | Step::HttpErrorFirst { .. } | Step::CutFirst { .. } => {
                 Ok(())
@@ -237,24 +236,24 @@ impl Reply<'_> {
     }
 
     fn message(&mut self, chunks: &[String], pace: &Pace, finish: bool) -> Result<(), Stop> {
-        let id = self.shared.id("msg");
+        let id = self.stage.shared.id("msg");
         let index = self.output.len();
         let mut item =
             json!({"type": "message", "id": id, "role": "assistant", "status": "in_progress", "content": []});
         self.added(index, &item)?;
         let empty_part = json!({"type": "output_text", "text": "", "annotations": []});
-        self.events.event(
+        self.stage.events.event(
             "response.content_part.added",
             json!({"item_id": id, "output_index": index, "content_index": 0, "part": empty_part}),
         )?;
         for chunk in chunks {
-            self.keep_pace(pace)?;
-            self.events.event(
+            self.stage.keep_pace(pace)?;
+            self.stage.events.event(
                 "response.output_text.delta",
                 json!({"item_id": id, "output_index": index, "content_index": 0, "delta": chunk}),
             )?;
             if *pace != Pace::AtOnce {
-                self.events.flush()?;
+                self.stage.events.flush()?;
             }
         }
         if finish {
@@ -262,23 +261,23 @@ impl Reply<'_> {
             item["content"] = json!([{"type": "output_text", "text": chunks.concat(), "annotations": []}]);
             self.done(index, item)?;
         }
-        Ok(self.events.flush()?)
+        Ok(self.stage.events.flush()?)
     }
 
     fn reasoning(&mut self, chunks: &[String], pace: &Pace) -> Result<(), Stop> {
-        let id = self.shared.id("rs");
+        let id = self.stage.shared.id("rs");
         let index = self.output.len();
         self.added(index, &json!({"type": "reasoning", "id": id, "summary": []}))?;
         let place = json!({"item_id": id, "output_index": index, "summary_index": 0});
         let mut part = place.clone();
         part["part"] = json!({"type": "summary_text", "text": ""});
-        self.events.event("response.reasoning_summary_part.added", part)?;
+        self.stage.events.event("response.reasoning_summary_part.added", part)?;
         for chunk in chunks {
-            self.keep_pace(pace)?;
+            self.stage.keep_pace(pace)?;
             let mut delta = place.clone();
             delta["delta"] = json!(chunk);
-            self.events.event("response.reasoning_summary_text.delta", delta)?;
-            self.events.flush()?;
+            self.stage.events.event("response.reasoning_summary_text.delta", delta)?;
+            self.stage.events.flush()?;
         }
         let summary = json!([{"type": "summary_text", "text": chunks.concat()}]);
         let item =
@@ -327,7 +326,7 @@ impl Reply<'_> {
     fn spawn(&mut self, script: &str) -> Result<(), Stop> {
         let mut arguments = json!({ "message": script });
         if self.takes("spawn_agent", "task_name") {
-            arguments["task_name"] = json!(self.shared.id("task"));
+            arguments["task_name"] = json!(self.stage.shared.id("task"));
         }
         self.function_call("spawn_agent", &arguments)
     }
@@ -358,7 +357,7 @@ impl Reply<'_> {
 
     fn call(&mut self, namespace: Option<&str>, name: &str, arguments: String) -> Result<(), Stop> {
         let mut item = json!({
-            "type": "function_call", "id": self.shared.id("fc"), "call_id": self.shared.id("call"),
+            "type": "function_call", "id": self.stage.shared.id("fc"), "call_id": self.stage.shared.id("call"),
             "name": name, "arguments": arguments, "status": "completed",
         });
         let offered = self.tools.get(name).and_then(|tool| tool.namespace.clone());
@@ -370,7 +369,7 @@ impl Reply<'_> {
 
     fn custom_call(&mut self, name: &str, input: &str) -> Result<(), Stop> {
         let item = json!({
-            "type": "custom_tool_call", "id": self.shared.id("ctc"), "call_id": self.shared.id("call"),
+            "type": "custom_tool_call", "id": self.stage.shared.id("ctc"), "call_id": self.stage.shared.id("call"),
             "name": name, "input": input, "status": "completed",
         });
         self.tool_call(item, "input", "response.custom_tool_call_input.delta")
@@ -386,7 +385,8 @@ impl Reply<'_> {
         let characters: Vec<char> = text.chars().take(ARGUMENT_STREAMED_BYTES).collect();
         for piece in characters.chunks(ARGUMENT_DELTA_BYTES) {
             let delta: String = piece.iter().collect();
-            self.events
+            self.stage
+                .events
                 .event(delta_event, json!({"item_id": item["id"], "output_index": index, "delta": delta}))?;
         }
         self.done(index, item)
@@ -394,50 +394,12 @@ impl Reply<'_> {
 
     fn added(&mut self, index: usize, item: &Value) -> Result<(), Stop> {
         let payload = json!({"output_index": index, "item": item});
-        Ok(self.events.event("response.output_item.added", payload)?)
+        Ok(self.stage.events.event("response.output_item.added", payload)?)
     }
 
     fn done(&mut self, index: usize, item: Value) -> Result<(), Stop> {
-        self.events.event("response.output_item.done", json!({"output_index": index, "item": item}))?;
+        self.stage.events.event("response.output_item.done", json!({"output_index": index, "item": item}))?;
         self.output.push(item);
-        Ok(())
-    }
-
-    fn keep_pace(&mut self, pace: &Pace) -> Result<(), Stop> {
-        match pace {
-            Pace::AtOnce => Ok(()),
-            Pace::Every(time) => self.pause(*time),
-            Pace::Gated(name) => self.stand_at(name, true),
-        }
-    }
-
-    /// Everything before the gate is with the client before the stream stands still.
-    fn stand_at(&mut self, name: &str, takes_permit: bool) -> Result<(), Stop> {
-        self.events.flush()?;
-        let connection = self.events.connection();
-        match self.shared.gates.pass(name, takes_permit, || peer_is_there(connection)) {
-            Passage::Passed => Ok(()),
-            Passage::Abandoned => Err(Stop::Abandoned),
-        }
-    }
-
-    fn pause(&mut self, time: Duration) -> Result<(), Stop> {
-        self.events.flush()?;
-        let connection = self.events.connection();
-        match self.shared.gates.pause(time, || peer_is_there(connection)) {
-            Passage::Passed => Ok(()),
-            Passage::Abandoned => Err(Stop::Abandoned),
-        }
-    }
-
-    fn hang(&mut self, time: Duration) -> Result<(), Stop> {
-        let mut left = time;
-        while !left.is_zero() {
-            let slice = left.min(KEEP_ALIVE_EVERY);
-            self.pause(slice)?;
-            self.events.keep_alive()?;
-            left -= slice;
-        }
         Ok(())
     }
 }

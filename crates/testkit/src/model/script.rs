@@ -8,6 +8,8 @@ use crate::stream_text;
 const SEPARATOR: &str = " ;; ";
 /// Between two steps of a sub-agent's script, which stands in one step of its parent's.
 const NESTED: &str = " :: ";
+/// Stands for [`SEPARATOR`] inside the input of `TOOL`, where a script for a sub-agent may be.
+const NESTED_SEPARATOR: &str = " ~~ ";
 /// Between two commands of `PRUN`.
 const PARALLEL: &str = " || ";
 /// How long `HANG` without a number stays silent: longer than any test waits.
@@ -53,6 +55,8 @@ pub(crate) enum Step {
         name: String,
         arguments: String,
     },
+    /// Ends the message for this reason (Messages API).
+    StopWith(String),
     Gate(String),
     /// Like `Gate`, before the HTTP header.
     Hold(String),
@@ -160,8 +164,9 @@ fn known_step(text: &str) -> Option<Step> {
                 Some((namespace, name)) => (Some(namespace.to_owned()), name.to_owned()),
                 None => (None, name.to_owned()),
             };
-            Step::Tool { namespace, name, arguments: arguments.to_owned() }
+            Step::Tool { namespace, name, arguments: arguments.replace(NESTED_SEPARATOR, SEPARATOR) }
         }
+        "STOPWITH" => Step::StopWith(words.next()?.to_owned()),
         "WAIT" => Step::Wait(seconds(words.next()?)?),
         "HANG" => Step::Hang(words.next().map_or(Some(HANG_BY_DEFAULT), seconds)?),
         "ERR" => {

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::messages;
 use super::reply::{self, Ended, Shared};
 use super::request;
-use super::wire::{HttpRequest, read_request, write_json};
+use super::wire::{HttpRequest, read_request, write_head, write_json};
 
 /// A model request as it was recorded, before it was answered.
 #[derive(Debug, Clone)]
@@ -31,7 +32,11 @@ pub struct Recorded {
 impl Recorded {
     /// The user's own messages in this request, oldest first; what the agent injects is left out.
     pub fn user_messages(&self) -> Vec<String> {
-        request::prompts(&self.body)
+        if self.path.ends_with("/messages") {
+            messages::prompts(&self.body)
+        } else {
+            request::prompts(&self.body)
+        }
     }
 }
 
@@ -84,6 +89,11 @@ impl ModelServer {
     /// What an agent is given as the provider's address; ends in `/v1`.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
+    }
+
+    /// What Claude Code is given as `ANTHROPIC_BASE_URL`.
+    pub fn root_url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// Every model request so far, oldest first.
@@ -216,7 +226,15 @@ fn respond(connection: &TcpStream, state: &State, request: HttpRequest) -> io::R
         // Empty: the agent then keeps its built-in catalogue.
         return plain(200, json!({"models": [], "object": "list", "data": []}));
     }
-    if request.method != "POST" || !request.path.ends_with("/responses") {
+    if request.method == "HEAD" {
+        write_head(connection, 200)?;
+        return Ok(Ended::Answered);
+    }
+    if request.method == "POST" && request.path.ends_with("/count_tokens") {
+        return plain(200, json!({"input_tokens": request.body.len() / 4}));
+    }
+    let anthropic = request.path.ends_with("/messages");
+    if request.method != "POST" || !(anthropic || request.path.ends_with("/responses")) {
         let message = format!("mock: no such path {} {}", request.method, request.path);
         return plain(404, json!({"error": {"message": message}}));
     }
@@ -231,15 +249,19 @@ fn respond(connection: &TcpStream, state: &State, request: HttpRequest) -> io::R
     }
     state.arrived.notify_all();
 
-    let position = request::position(&body);
+    let position = if anthropic { messages::position(&body) } else { request::position(&body) };
     let attempt = {
         let conversation = body.get("prompt_cache_key").map(Value::to_string).unwrap_or_default();
-        let length = request::input(&body).len();
+        let length = if anthropic { messages::length(&body) } else { request::input(&body).len() };
         let key = format!("{conversation}|{}|{}|{length}", position.outputs, position.script);
         let mut attempts = state.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         let attempt = attempts.entry(key).or_default();
         *attempt += 1;
         *attempt
     };
-    reply::answer(connection, &state.shared, &body, &reply::remaining_steps(&position), attempt)
+    let steps = reply::remaining_steps(&position);
+    if anthropic {
+        return messages::answer(connection, &state.shared, &body, &steps, attempt);
+    }
+    reply::answer(connection, &state.shared, &body, &steps, attempt)
 }

@@ -77,6 +77,11 @@ pub(crate) fn write_json(
     stream.write_all(format!("{head}\r\n{body}").as_bytes())
 }
 
+/// Answers a `HEAD` and keeps the connection.
+pub(crate) fn write_head(mut stream: &TcpStream, status: u16) -> io::Result<()> {
+    stream.write_all(format!("HTTP/1.1 {status} mock\r\ncontent-length: 0\r\n\r\n").as_bytes())
+}
+
 /// Whether the other end still holds the connection open.
 pub(crate) fn peer_is_there(stream: &TcpStream) -> bool {
     let mut byte = [0];

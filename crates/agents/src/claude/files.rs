@@ -1,0 +1,166 @@
+//! What stands in the program's own files: transcripts, and the list of its living processes. Pure: paths below the
+//! account home, and texts in, facts out.
+
+use serde::Deserialize;
+use std::borrow::Cow;
+
+/// The account home below the user's home, where nothing names another.
+pub const DEFAULT_HOME: &str = ".claude";
+/// Below the account home: one folder for each working folder, in it one transcript for each conversation.
+pub const PROJECTS: &str = "projects";
+/// Below the account home: one file for each living process; one that was killed leaves its file behind.
+pub const PROCESSES: &str = "sessions";
+
+/// The file name of a conversation's transcript. None where the id could name another file.
+#[must_use]
+pub fn transcript_name(conversation: &str) -> Option<String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (!conversation.is_empty() && conversation.bytes().all(plain)).then(|| format!("{conversation}.jsonl"))
+}
+
+/// A living process, as the program lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedProcess {
+    /// Its pid.
+    pub pid: i32,
+    /// Its start time in clock ticks since boot.
+    pub start_time: u64,
+}
+
+#[derive(Deserialize)]
+struct ProcessFile<'a> {
+    pid: i32,
+    #[serde(borrow, rename = "procStart")]
+    start: Cow<'a, str>,
+    #[serde(borrow, rename = "sessionId")]
+    conversation: Cow<'a, str>,
+}
+
+/// The process that a file of [`PROCESSES`] lists for this conversation. None: for another one, or unreadable.
+#[must_use]
+pub fn listed_process(text: &str, conversation: &str) -> Option<ListedProcess> {
+    let listed: ProcessFile<'_> = serde_json::from_str(text).ok()?;
+    let start_time = listed.start.parse().ok()?;
+    (listed.conversation == conversation).then_some(ListedProcess { pid: listed.pid, start_time })
+}
+
+#[derive(Deserialize)]
+struct Row<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    uuid: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    attachment: Option<Attachment<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Attachment<'a> {
+    #[serde(borrow, default)]
+    source_uuid: Option<Cow<'a, str>>,
+}
+
+/// Calls `found` with the uuid of each message of a user in a piece of a transcript: one that began a turn has a row of
+/// its own, one that went into a running turn stands in an attachment (measured). The program writes the row before it
+/// asks the model, so a message without one never came to the model.
+pub fn user_messages(transcript: &[u8], mut found: impl FnMut(&str)) {
+    for line in transcript.split(|byte| *byte == b'\n') {
+        let Ok(row) = serde_json::from_slice::<Row<'_>>(line) else { continue };
+        match (&*row.kind, row.uuid, row.attachment.and_then(|attachment| attachment.source_uuid)) {
+            ("user", Some(uuid), _) => found(&uuid),
+            ("attachment", _, Some(uuid)) => found(&uuid),
+            _ => {}
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct AnswerRow<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    uuid: Option<Cow<'a, str>>,
+    #[serde(default, rename = "isSidechain")]
+    of_sub_agent: bool,
+    #[serde(borrow, default)]
+    message: Option<AnswerMessage<'a>>,
+}
+
+#[derive(Deserialize)]
+struct AnswerMessage<'a> {
+    #[serde(borrow, default)]
+    id: Option<Cow<'a, str>>,
+    #[serde(default)]
+    content: serde_json::Value,
+}
+
+/// The uuid of the row that an item of ours stands in: a text or thought of a streamed message by the message's id (its
+/// last row, since each block has one), a call by its own id, a message that did not stream by its row.
+#[must_use]
+pub fn row_of_item(transcript: &[u8], item: &str) -> Option<String> {
+    let (name, _) = item.rsplit_once('.').unwrap_or((item, ""));
+    let rows = transcript.split(|byte| *byte == b'\n').rev();
+    rows.filter_map(|line| serde_json::from_slice::<AnswerRow<'_>>(line).ok())
+        .filter(|row| row.kind == "assistant" && !row.of_sub_agent)
+        .find(|row| {
+            let message = row.message.as_ref();
+            let calls = message.and_then(|message| message.content.as_array());
+            row.uuid.as_deref() == Some(name)
+                || message.is_some_and(|message| message.id.as_deref() == Some(name))
+                || calls.is_some_and(|blocks| {
+                    blocks.iter().any(|block| block.get("id").is_some_and(|id| id == item))
+                })
+        })
+        .and_then(|row| row.uuid.map(Cow::into_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_stand_in_rows_and_in_attachments() {
+        let transcript = concat!(
+            "{\"type\":\"queue-operation\",\"operation\":\"enqueue\",\"content\":\"m0\"}\n",
+            "{\"parentUuid\":null,\"type\":\"user\",\"message\":{\"role\":\"user\",\"content\":\"x\"},\"uuid\":\"m1\"}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a1\"}\n",
+            "cut off {\"type\":\"user\",\"uuid\":\"m9\"\n",
+            "{\"type\":\"attachment\",\"uuid\":\"u\",\"attachment\":{\"type\":\"queued_command\",\"source_uuid\":\"m2\"}}\n",
+            "{\"type\":\"attachment\",\"uuid\":\"v\",\"attachment\":{\"type\":\"skill_listing\",\"content\":[]}}\n",
+        );
+        let mut found = Vec::new();
+        user_messages(transcript.as_bytes(), |uuid| found.push(uuid.to_owned()));
+        assert_eq!(found, ["m1", "m2"]);
+    }
+
+    #[test]
+    fn an_item_stands_in_a_row() {
+        let transcript = concat!(
+            "{\"type\":\"assistant\",\"uuid\":\"a1\",\"message\":{\"id\":\"msg_1\",\"content\":[{\"type\":\"thinking\"}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a2\",\"message\":{\"id\":\"msg_1\",\"content\":[{\"type\":\"text\"}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a3\",\"message\":{\"id\":\"msg_2\",\"content\":[{\"id\":\"toolu_1\"}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a4\",\"isSidechain\":true,\"message\":{\"id\":\"msg_1\",\"content\":[]}}\n",
+        );
+        let row = |item: &str| row_of_item(transcript.as_bytes(), item);
+        assert_eq!(row("msg_1.0").as_deref(), Some("a2"), "the message's last row");
+        assert_eq!(row("toolu_1").as_deref(), Some("a3"));
+        assert_eq!(row("a1.0").as_deref(), Some("a1"));
+        assert_eq!(row("msg_9.0"), None);
+    }
+
+    #[test]
+    fn a_process_is_listed_with_its_identity() {
+        let text = r#"{"pid":21698,"sessionId":"c-1","cwd":"/w","procStart":"1238678","kind":"interactive"}"#;
+        let process = ListedProcess { pid: 21698, start_time: 1_238_678 };
+        assert_eq!(listed_process(text, "c-1"), Some(process));
+        assert_eq!(listed_process(text, "c-2"), None);
+        assert_eq!(listed_process("{}", "c-1"), None);
+    }
+
+    #[test]
+    fn an_id_names_no_other_file() {
+        assert_eq!(transcript_name("a-1").as_deref(), Some("a-1.jsonl"));
+        assert_eq!(transcript_name("../x"), None);
+        assert_eq!(transcript_name(""), None);
+    }
+}

@@ -1,0 +1,375 @@
+//! Opening the conversation that the process was started for, and its settings.
+
+use super::state::{Handshake, MAX_ID_BYTES, MAX_MODELS, Model, Opening, Setting};
+use super::wire::Asked;
+use super::{ClaudeAdapter, text, warn};
+use crate::adapter::{CannotTell, InHistory, Translated};
+use crate::sessions::kept;
+use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
+use mainstay_core::content::{Failure, FailureCode};
+use mainstay_core::{AgentEvent, SessionOptions, SubmissionId, ThreadId};
+use serde_json::{Map, Value, json};
+
+/// The permission modes that the program has. It accepts any other word and does nothing (measured), so they are
+/// checked here: the mode decides whether a person is asked.
+const MODES: [&str; 6] = ["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"];
+
+impl ClaudeAdapter {
+    pub(super) fn initialized(&mut self, at: usize, answer: &Value, out: &mut Translated) {
+        if self.connection.handshake != Handshake::Asked {
+            return;
+        }
+        if let Some(error) = text(answer, "error") {
+            self.handshake_failed(Failure::new(FailureCode::AgentRefused, error), out);
+            return;
+        }
+        let response = answer.get("response").cloned().unwrap_or_default();
+        let connection = self.change_connection();
+        connection.handshake = Handshake::Done;
+        connection.models = models(&response);
+        out.say_all(AgentEvent::Ready(AgentInfo {
+            name: "claude".to_owned(),
+            // Its `init` line tells; nothing does so before the first turn.
+            version: String::new(),
+            resumable: Some(true),
+        }));
+        if let Some(commands) = response.get("commands") {
+            self.say(at, AgentEvent::Commands(commands.clone()), out);
+        }
+    }
+
+    /// A result before the handshake: there is no such conversation, and the process ends.
+    pub(super) fn refused_at_start(&mut self, at: usize, line: &Value, out: &mut Translated) {
+        if self.connection.handshake != Handshake::Asked {
+            self.unmodelled(at, "result", line.clone(), out);
+            return;
+        }
+        let errors = line.get("errors").and_then(Value::as_array);
+        let words: Vec<&str> = errors.into_iter().flatten().filter_map(Value::as_str).collect();
+        let message = if words.is_empty() {
+            "the agent does not have this conversation".to_owned()
+        } else {
+            words.join("; ")
+        };
+        self.handshake_failed(Failure::new(FailureCode::ThreadMissing, message), out);
+    }
+
+    fn handshake_failed(&mut self, failure: Failure, out: &mut Translated) {
+        out.say_all(AgentEvent::Notice {
+            level: NoticeLevel::Error,
+            message: failure.message.clone(),
+            provider: failure.provider.clone(),
+        });
+        self.change_connection().handshake = Handshake::Failed(kept(&failure));
+        // Ready all the same: the session then asks for its conversation and is told why it gets none.
+        out.say_all(AgentEvent::Ready(AgentInfo::default()));
+    }
+
+    pub(super) fn open_thread(
+        &mut self,
+        at: usize,
+        resume: Option<&ThreadId>,
+        options: &SessionOptions,
+        doubtful: &[SubmissionId],
+        out: &mut Translated,
+    ) -> Result<(), CannotTell> {
+        let slot = self.sessions.slot(at);
+        let session = slot.session.clone();
+        let failure = match &self.connection.handshake {
+            Handshake::Unsaid | Handshake::Asked => return Err(CannotTell::NotConnected),
+            Handshake::Failed(failure) => Some(failure.clone()),
+            Handshake::Done => unknown_mode(options),
+        };
+        // A process has one conversation, named when it was started.
+        let started_with = slot.context.conversation.clone().map(ThreadId);
+        let thread = resume.cloned().or_else(|| started_with.clone());
+        let other = thread != started_with && started_with.is_some();
+        let failure = failure.or_else(|| match (&thread, other) {
+            (None, _) => Some(Failure::new(
+                FailureCode::Other,
+                "the agent was started without the name of a conversation",
+            )),
+            (Some(wanted), true) => Some(Failure::new(
+                FailureCode::ThreadMissing,
+                format!("the agent was started for another conversation than {wanted}"),
+            )),
+            (Some(_), false) => None,
+        });
+        if let Some(failure) = failure {
+            out.say(&session, AgentEvent::ThreadRefused { failure });
+            return Ok(());
+        }
+        let servers = mcp_servers(&slot.context.mcp_servers);
+        for (submission, found) in self.settled(at, doubtful) {
+            let event = match found {
+                InHistory::There => AgentEvent::InputTaken { submission, proof: TakenProof::History },
+                InHistory::NotThere => AgentEvent::InputAbsent { submission },
+                InHistory::Unknown => AgentEvent::InputUnknown { submission },
+            };
+            self.say(at, event, out);
+        }
+        let thread_state = self.sessions.change(at);
+        thread_state.thread = thread;
+        thread_state.open = false;
+        thread_state.options = SessionOptions::default();
+        thread_state.wanted = SessionOptions::default();
+        self.sessions.index_thread(at);
+        let mut frames = self.settings(at, options);
+        let mut waits_for: Vec<Setting> =
+            frames.iter().filter_map(|frame| Setting::of_request(text(frame, "request_id")?)).collect();
+        if !servers.is_empty() {
+            waits_for.push(Setting::McpServers);
+            let request = json!({ "servers": servers });
+            frames.push(Asked::Set(Setting::McpServers).frame(request, "mcp_set_servers"));
+        }
+        for frame in &frames {
+            out.send(frame);
+        }
+        self.sessions.change(at).opening = Some(Opening { resumed: resume.is_some(), waits_for });
+        self.go_on_opening(at, out);
+        Ok(())
+    }
+
+    /// What the history says about each message in doubt.
+    fn settled(&self, at: usize, doubtful: &[SubmissionId]) -> Vec<(SubmissionId, InHistory)> {
+        let history = &self.sessions.slot(at).history;
+        let found = |submission: &SubmissionId| {
+            let told = history.iter().find(|(told, _)| told == submission);
+            told.map_or(InHistory::Unknown, |(_, found)| *found)
+        };
+        doubtful.iter().map(|submission| (submission.clone(), found(submission))).collect()
+    }
+
+    /// The frames that put in force what is wanted and not so already.
+    pub(super) fn settings(&mut self, at: usize, options: &SessionOptions) -> Vec<Value> {
+        let before = self.sessions.slot(at).state.wanted.clone();
+        let differs = |wanted: &Option<String>, before: &Option<String>| {
+            wanted.clone().filter(|wanted| Some(wanted) != before.as_ref())
+        };
+        let mode = differs(&options.mode, &before.mode);
+        let model = differs(&options.model, &before.model);
+        let effort = differs(&options.effort, &before.effort);
+        if mode.is_none() && model.is_none() && effort.is_none() {
+            return Vec::new();
+        }
+        let mut frames = Vec::new();
+        if let Some(mode) = &mode {
+            let request = json!({ "mode": mode });
+            frames.push(Asked::Set(Setting::Mode).frame(request, "set_permission_mode"));
+        }
+        if let Some(model) = &model {
+            frames.push(Asked::Set(Setting::Model).frame(json!({ "model": model }), "set_model"));
+        }
+        if let Some(effort) = &effort {
+            let request = json!({ "settings": { "effortLevel": effort } });
+            frames.push(Asked::Set(Setting::Effort).frame(request, "apply_flag_settings"));
+        }
+        let wanted = &mut self.sessions.change(at).wanted;
+        wanted.mode = mode.or(before.mode);
+        wanted.model = model.or(before.model);
+        wanted.effort = effort.or(before.effort);
+        frames
+    }
+
+    pub(super) fn set(&mut self, at: usize, setting: Setting, answer: &Value, out: &mut Translated) {
+        let session = self.sessions.slot(at).session.clone();
+        let wanted = self.sessions.slot(at).state.wanted.clone();
+        let error = text(answer, "error").map(str::to_owned);
+        if let Some(error) = &error
+            && setting == Setting::Mode
+            && self.sessions.slot(at).state.opening.is_some()
+        {
+            // The mode decides whether a person is asked: a conversation in another mode is not used.
+            self.sessions.change(at).opening = None;
+            let mode = wanted.mode.unwrap_or_default();
+            let failure = Failure::new(
+                FailureCode::AgentRefused,
+                format!("the agent refused the permission mode {mode:?}: {error}"),
+            );
+            out.say(&session, AgentEvent::ThreadRefused { failure });
+            return;
+        }
+        let mut options = self.sessions.slot(at).state.options.clone();
+        match (setting, &error) {
+            (_, Some(error)) => {
+                warn(out, &session, format!("the agent refused a setting: {error}"));
+                let before = self.sessions.slot(at).state.options.clone();
+                self.sessions.change(at).wanted = before;
+            }
+            (Setting::Mode, None) => {
+                let reported = answer.pointer("/response/mode").and_then(Value::as_str);
+                options.mode = reported.map(str::to_owned).or(wanted.mode);
+            }
+            (Setting::Model, None) => {
+                self.check_model(at, wanted.model.as_deref(), wanted.effort.as_deref(), out);
+                options.model = wanted.model;
+            }
+            (Setting::Effort, None) => options.effort = wanted.effort,
+            (Setting::McpServers, None) => self.mcp_servers_set(at, answer, out),
+        }
+        self.options_are(at, options, out);
+        self.setting_answered(at, setting, error.as_deref(), out);
+        if let Some(opening) = &mut self.sessions.change(at).opening {
+            opening.waits_for.retain(|waited| *waited != setting);
+        }
+        self.go_on_opening(at, out);
+    }
+
+    /// The program takes any name for a model; one that its own list does not have is said.
+    fn check_model(&self, at: usize, model: Option<&str>, effort: Option<&str>, out: &mut Translated) {
+        let (Some(model), models) = (model, &self.connection.models) else { return };
+        if models.is_empty() {
+            return;
+        }
+        match models.iter().find(|known| known.value == model || known.resolved == model) {
+            None => self.warn_at(
+                at,
+                format!("the agent does not list the model {model:?}; it takes the name unchecked"),
+                out,
+            ),
+            Some(known) => {
+                if let Some(effort) = effort
+                    && !known.efforts.iter().any(|offered| offered == effort)
+                {
+                    self.warn_at(
+                        at,
+                        format!("the model {model:?} does not offer the effort {effort:?}"),
+                        out,
+                    );
+                }
+            }
+        }
+    }
+
+    fn mcp_servers_set(&self, at: usize, answer: &Value, out: &mut Translated) {
+        let errors = answer.pointer("/response/errors").and_then(Value::as_object);
+        for (server, error) in errors.into_iter().flatten() {
+            let error = error.as_str().map_or_else(|| error.to_string(), str::to_owned);
+            self.warn_at(at, format!("the MCP server {server:?} could not be set: {error}"), out);
+        }
+    }
+
+    fn go_on_opening(&mut self, at: usize, out: &mut Translated) {
+        let state = &self.sessions.slot(at).state;
+        let waits = state.opening.as_ref().is_none_or(|opening| !opening.waits_for.is_empty());
+        if waits {
+            return;
+        }
+        let thread = self.sessions.change(at);
+        let (Some(opening), Some(id)) = (thread.opening.take(), thread.thread.clone()) else { return };
+        thread.open = true;
+        self.say(at, AgentEvent::ThreadOpened { thread: id, resumed: opening.resumed }, out);
+    }
+
+    /// What the agent reports to be in force.
+    pub(super) fn reported(
+        &mut self,
+        at: usize,
+        model: Option<&str>,
+        mode: Option<&str>,
+        out: &mut Translated,
+    ) {
+        let mut options = self.sessions.slot(at).state.options.clone();
+        if let Some(mode) = mode {
+            options.mode = Some(mode.to_owned());
+        }
+        if let Some(model) = model.filter(|model| model.len() <= MAX_ID_BYTES) {
+            let alias = |asked: &String| {
+                let known = self.connection.models.iter().find(|known| known.value == *asked);
+                known.is_some_and(|known| known.resolved == model)
+            };
+            // Asked for by another name: that name stays.
+            if !options.model.as_ref().is_some_and(alias) {
+                options.model = Some(model.to_owned());
+            }
+        }
+        self.options_are(at, options, out);
+    }
+
+    fn options_are(&mut self, at: usize, options: SessionOptions, out: &mut Translated) {
+        if options == self.sessions.slot(at).state.options {
+            return;
+        }
+        let thread = self.sessions.change(at);
+        thread.options = options.clone();
+        thread.wanted = SessionOptions {
+            model: options.model.clone().or(thread.wanted.model.take()),
+            mode: options.mode.clone().or(thread.wanted.mode.take()),
+            effort: options.effort.clone().or(thread.wanted.effort.take()),
+            ..SessionOptions::default()
+        };
+        self.say(at, AgentEvent::Options(options), out);
+    }
+
+    /// The conversation has another id now: `/clear` begins a new one in the same process.
+    pub(super) fn session_named(&mut self, at: usize, id: Option<&str>, out: &mut Translated) {
+        let Some(id) = id.filter(|id| id.len() <= MAX_ID_BYTES) else { return };
+        let known = self.sessions.slot(at).state.thread.as_ref().map(ThreadId::as_str) == Some(id);
+        if known {
+            return;
+        }
+        self.sessions.change(at).thread = Some(ThreadId::from(id));
+        self.sessions.index_thread(at);
+        self.say(at, AgentEvent::ThreadSwitched { thread: ThreadId::from(id) }, out);
+    }
+}
+
+impl Setting {
+    /// The setting that a request of ours makes.
+    pub(super) fn of_request(request_id: &str) -> Option<Self> {
+        match Asked::of_id(request_id)? {
+            Asked::Set(setting) => Some(setting),
+            _ => None,
+        }
+    }
+}
+
+/// Why a permission mode cannot be put in force.
+pub(super) fn unknown_mode(options: &SessionOptions) -> Option<Failure> {
+    let mode = options.mode.as_ref().filter(|mode| !MODES.contains(&mode.as_str()))?;
+    let message = format!("the agent has no permission mode {mode:?}; it has {}", MODES.join(", "));
+    Some(Failure::new(FailureCode::AgentRefused, message))
+}
+
+fn models(response: &Value) -> Vec<Model> {
+    let listed = response.get("models").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let short = |name: &&str| name.len() <= MAX_ID_BYTES;
+    let read = |model: &Value| {
+        let value = text(model, "value").filter(short)?.to_owned();
+        let efforts = model.get("supportedEffortLevels").and_then(Value::as_array);
+        let efforts = efforts.into_iter().flatten().filter_map(Value::as_str).filter(short);
+        Some(Model {
+            resolved: text(model, "resolvedModel").filter(short).unwrap_or(&value).to_owned(),
+            efforts: efforts.map(str::to_owned).take(16).collect(),
+            value,
+        })
+    };
+    listed.iter().take(MAX_MODELS).filter_map(read).collect()
+}
+
+/// MCP servers as ACP names them, in the program's form: by name, environment and headers as maps.
+fn mcp_servers(servers: &[Value]) -> Map<String, Value> {
+    let map = |list: Option<&Value>| -> Map<String, Value> {
+        let entries = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let pair = |entry: &Value| Some((text(entry, "name")?.to_owned(), entry.get("value")?.clone()));
+        entries.iter().filter_map(pair).collect()
+    };
+    let translate = |server: &Value| {
+        let name = text(server, "name")?.to_owned();
+        let translated = match text(server, "type") {
+            Some(kind @ ("http" | "sse")) => json!({
+                "type": kind,
+                "url": server.get("url"),
+                "headers": map(server.get("headers")),
+            }),
+            _ => json!({
+                "type": "stdio",
+                "command": server.get("command"),
+                "args": server.get("args").cloned().unwrap_or_else(|| json!([])),
+                "env": map(server.get("env")),
+            }),
+        };
+        Some((name, translated))
+    };
+    servers.iter().filter_map(translate).collect()
+}

@@ -1,0 +1,275 @@
+//! The files that an agent keeps about its conversations, read where its protocol cannot be asked: whether a
+//! conversation is saved, which messages stand in it, and whether somebody else has it open. Looks only.
+
+use mainstay_agents::claude::{files, launch};
+use mainstay_agents::{AgentKind, Conversation, InHistory};
+use mainstay_core::work::{ForkPoint, HistoryPoint, ThreadSource};
+use mainstay_core::{Session, SubmissionId, ThreadId};
+use mainstay_keeper::ProcessIdentity;
+use mainstay_keeper::identity::IdentityCheck;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// As much of a transcript's end is searched for a message in doubt, which is among its last. What does not stand in it
+/// is absent only where that was the whole file.
+const MAX_SEARCHED_BYTES: u64 = 32 << 20;
+/// Folders and files of an account home that are looked through; a home with more is not understood, and nothing is
+/// concluded from it.
+const MAX_ENTRIES: usize = 100_000;
+
+/// The files of one account home.
+#[derive(Debug)]
+pub(crate) struct Conversations {
+    home: PathBuf,
+}
+
+impl Conversations {
+    /// None for agents whose protocol can be asked.
+    pub(crate) fn of(kind: AgentKind, account_home: Option<&str>, env: &[(String, String)]) -> Option<Self> {
+        if kind != AgentKind::Claude {
+            return None;
+        }
+        let value = |wanted: &str| env.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+        let home = account_home
+            .map(PathBuf::from)
+            .or_else(|| value(launch::HOME_VARIABLE).map(PathBuf::from))
+            .or_else(|| value("HOME").map(|home| Path::new(home).join(files::DEFAULT_HOME)))?;
+        Some(Self { home })
+    }
+
+    /// How a process is started for a session's conversation. One that is saved is taken up; one that never took a
+    /// message and is not saved begins, or is branched off, under the same id as before, should that have been tried.
+    ///
+    /// # Errors
+    /// The point at which a branch is to begin is not in the source's history.
+    pub(crate) fn start(&self, session: &Session) -> Result<Conversation, String> {
+        let wanted = conversation(session).ok_or("the session has no process")?;
+        let saved = !matches!(self.transcript(&wanted), Ok(None));
+        let used = session.thread_used && !session.replace_thread;
+        let source = session.launch.source.as_ref().filter(|_| !session.replace_thread);
+        match source {
+            _ if saved || used => Ok(Conversation::Resume(wanted)),
+            // Somebody else made it, so it is there or it is lost.
+            Some(ThreadSource::Adopt { .. }) => Ok(Conversation::Resume(wanted)),
+            Some(ThreadSource::Fork(point)) => {
+                let up_to = point.last_turn.as_ref().map(|last| self.row(point, last)).transpose()?;
+                Ok(Conversation::Fork { source: point.thread.to_string(), branch: wanted, up_to })
+            }
+            None => Ok(Conversation::New(wanted)),
+        }
+    }
+
+    /// The row of the source's transcript that a branch has last.
+    fn row(&self, point: &ForkPoint, last: &HistoryPoint) -> Result<String, String> {
+        let missing = || format!("turn {} is not in the history of {}", last.turn, point.thread);
+        let item = last.last_item.as_ref().ok_or_else(missing)?;
+        let path = self.transcript(point.thread.as_str()).ok().flatten().ok_or_else(missing)?;
+        let transcript = fs::read(path).map_err(|error| format!("{}: {error}", missing()))?;
+        files::row_of_item(&transcript, item.as_str()).ok_or_else(missing)
+    }
+
+    /// Where a conversation is saved. Its folder is named after the working folder, by a rule that long names bend: so
+    /// it is looked for under its id, which is unique.
+    fn transcript(&self, conversation: &str) -> io::Result<Option<PathBuf>> {
+        let Some(name) = files::transcript_name(conversation) else { return Ok(None) };
+        let folders = match fs::read_dir(self.home.join(files::PROJECTS)) {
+            Ok(folders) => folders,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        for (number, folder) in folders.enumerate() {
+            if number >= MAX_ENTRIES {
+                return Err(io::Error::other("the account home has too many folders"));
+            }
+            let transcript = folder?.path().join(&name);
+            if transcript.is_file() {
+                return Ok(Some(transcript));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Which of the messages in doubt stand in the conversation. Only of use when the process that may have had them is
+    /// gone: until then they may still be written.
+    pub(crate) fn look_for(
+        &self,
+        conversation: &ThreadId,
+        messages: &[SubmissionId],
+    ) -> Vec<(SubmissionId, InHistory)> {
+        let (found, whole) = match self.transcript(conversation.as_str()) {
+            Ok(Some(path)) => search(&path, messages).unwrap_or_else(|error| {
+                tracing::warn!(%error, path = %path.display(), "a transcript could not be read");
+                (BTreeSet::new(), false)
+            }),
+            // Made with its first message: nothing came as far as that.
+            Ok(None) => (BTreeSet::new(), true),
+            Err(error) => {
+                tracing::warn!(%error, home = %self.home.display(), "the agent's transcripts could not be listed");
+                (BTreeSet::new(), false)
+            }
+        };
+        let verdict = |message: &SubmissionId| match found.contains(message.as_str()) {
+            true => InHistory::There,
+            false if whole => InHistory::NotThere,
+            false => InHistory::Unknown,
+        };
+        messages.iter().map(|message| (message.clone(), verdict(message))).collect()
+    }
+
+    /// The pid of a living process that has the conversation open. To be asked while no process of ours has it.
+    pub(crate) fn holder(&self, conversation: &ThreadId) -> Option<i32> {
+        let listed = fs::read_dir(self.home.join(files::PROCESSES)).ok()?;
+        let boot_id = ProcessIdentity::of_self().ok()?.boot_id;
+        listed.take(MAX_ENTRIES).flatten().find_map(|file| {
+            let text = fs::read_to_string(file.path()).ok()?;
+            let process = files::listed_process(&text, conversation.as_str())?;
+            let identity = ProcessIdentity {
+                boot_id: boot_id.clone(),
+                pid: process.pid,
+                start_time: process.start_time,
+            };
+            matches!(identity.check(), IdentityCheck::Matched).then_some(process.pid)
+        })
+    }
+}
+
+/// The conversation that a session's process is started for: the one it has, was told to take up, or begins. None: it
+/// has no process.
+pub(crate) fn conversation(session: &Session) -> Option<String> {
+    match (session.thread(), &session.launch.source) {
+        // In place of one that is lost: under a name that was not used for that.
+        _ if session.replace_thread => Some(launch::conversation_of(session.process.as_ref()?.as_str())),
+        (Some(head), _) => Some(head.to_string()),
+        (None, Some(ThreadSource::Adopt { thread })) => Some(thread.to_string()),
+        (None, _) => Some(launch::conversation_of(session.id.as_str())),
+    }
+}
+
+/// The messages that stand in a transcript's end, and whether that was all of it.
+fn search(path: &Path, messages: &[SubmissionId]) -> io::Result<(BTreeSet<String>, bool)> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_SEARCHED_BYTES)))?;
+    let mut end = Vec::new();
+    file.take(MAX_SEARCHED_BYTES).read_to_end(&mut end)?;
+    let mut found = BTreeSet::new();
+    files::user_messages(&end, |uuid| {
+        if messages.iter().any(|message| message.as_str() == uuid) {
+            found.insert(uuid.to_owned());
+        }
+    });
+    Ok((found, length <= MAX_SEARCHED_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_core::SessionOptions;
+    use mainstay_core::session::Out;
+
+    fn home() -> (tempfile::TempDir, Conversations) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = folder.path().to_str().expect("plain").to_owned();
+        let conversations = Conversations::of(AgentKind::Claude, Some(&home), &[]).expect("has files");
+        (folder, conversations)
+    }
+
+    fn session(source: Option<ThreadSource>) -> Session {
+        let launch = serde_json::json!({
+            "host": "h", "agent": "claude", "cwd": "/w", "source": source,
+        });
+        let launch = serde_json::from_value(launch).expect("a snapshot");
+        let id = mainstay_core::SessionId::from("s-1");
+        Session::create(id, None, launch, SessionOptions::default(), 1, &mut Out::default())
+    }
+
+    fn save(folder: &tempfile::TempDir, conversation: &str, text: &str) {
+        fs::create_dir_all(folder.path().join("projects/-w")).expect("made");
+        let path = folder.path().join("projects/-w").join(format!("{conversation}.jsonl"));
+        fs::write(path, text).expect("written");
+    }
+
+    #[test]
+    fn a_conversation_begins_once_also_where_its_first_process_died() {
+        let (folder, conversations) = home();
+        let new = session(None);
+        let id = launch::conversation_of("s-1");
+        assert_eq!(conversations.start(&new), Ok(Conversation::New(id.clone())));
+        assert_eq!(conversations.start(&new), Ok(Conversation::New(id.clone())), "the same again");
+        save(&folder, &id, "");
+        assert_eq!(conversations.start(&new), Ok(Conversation::Resume(id)));
+    }
+
+    #[test]
+    fn a_branch_is_made_once_and_begins_where_it_was_asked_to() {
+        let (folder, conversations) = home();
+        let row = r#"{"type":"assistant","uuid":"a1","message":{"id":"msg_1","content":[]}}"#;
+        save(&folder, "source", row);
+        let point = |item: Option<&str>| ForkPoint {
+            session: mainstay_core::SessionId::from("s-0"),
+            thread: ThreadId::from("source"),
+            last_turn: item.map(|item| HistoryPoint {
+                turn: "t".into(),
+                submission: None,
+                last_item: Some(item.into()),
+            }),
+        };
+        let fork = |item| conversations.start(&session(Some(ThreadSource::Fork(point(item)))));
+        let branch = launch::conversation_of("s-1");
+        let made = |up_to: Option<&str>| Conversation::Fork {
+            source: "source".to_owned(),
+            branch: branch.clone(),
+            up_to: up_to.map(str::to_owned),
+        };
+        assert_eq!(fork(None), Ok(made(None)));
+        assert_eq!(fork(Some("msg_1.0")), Ok(made(Some("a1"))));
+        assert!(fork(Some("msg_2.0")).expect_err("no such point").contains("history"));
+        save(&folder, &branch, "");
+        assert_eq!(fork(None), Ok(Conversation::Resume(branch.clone())), "it is there already");
+    }
+
+    #[test]
+    fn an_adopted_conversation_is_taken_up_also_where_it_is_not_found() {
+        let (_folder, conversations) = home();
+        let adopted = session(Some(ThreadSource::Adopt { thread: ThreadId::from("c-9") }));
+        assert_eq!(conversations.start(&adopted), Ok(Conversation::Resume("c-9".to_owned())));
+    }
+
+    #[test]
+    fn a_message_is_there_or_it_is_not() {
+        let (folder, conversations) = home();
+        let thread = ThreadId::from("c-1");
+        let messages = [SubmissionId::from("m1"), SubmissionId::from("m2")];
+        let verdicts = |of: &Conversations| -> Vec<InHistory> {
+            of.look_for(&thread, &messages).into_iter().map(|(_, verdict)| verdict).collect()
+        };
+        assert_eq!(verdicts(&conversations), [InHistory::NotThere, InHistory::NotThere]);
+        fs::create_dir_all(folder.path().join("projects/-w")).expect("made");
+        let row = "{\"type\":\"user\",\"uuid\":\"m1\"}\n";
+        fs::write(folder.path().join("projects/-w/c-1.jsonl"), row).expect("written");
+        assert_eq!(verdicts(&conversations), [InHistory::There, InHistory::NotThere]);
+        // A file where the folder should be: nothing can be said.
+        fs::remove_dir_all(folder.path().join("projects")).expect("removed");
+        fs::write(folder.path().join("projects"), "").expect("written");
+        assert_eq!(verdicts(&conversations), [InHistory::Unknown, InHistory::Unknown]);
+    }
+
+    #[test]
+    fn only_a_living_process_holds_a_conversation() {
+        let (folder, conversations) = home();
+        let thread = ThreadId::from("c-1");
+        fs::create_dir_all(folder.path().join("sessions")).expect("made");
+        let own = ProcessIdentity::of_self().expect("our own");
+        let list = |start_time: u64| {
+            let text = format!(r#"{{"pid":{},"procStart":"{start_time}","sessionId":"c-1"}}"#, own.pid);
+            fs::write(folder.path().join("sessions/1.json"), text).expect("written");
+        };
+        list(own.start_time + 1);
+        assert_eq!(conversations.holder(&thread), None, "a killed process leaves its file");
+        list(own.start_time);
+        assert_eq!(conversations.holder(&thread), Some(own.pid));
+        assert_eq!(conversations.holder(&ThreadId::from("c-2")), None);
+    }
+}
