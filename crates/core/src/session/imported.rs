@@ -25,6 +25,7 @@ impl Session {
         if self.phase != Phase::Free {
             self.settle_exit(ProcessExit::of(ExitCause::Abandoned), moment, out);
         }
+        self.cancel_waiting_controls(moment, out);
         // Only a process's history could have settled these, and it is not read here.
         self.give_up_on_history(moment, out);
         debug_assert!(

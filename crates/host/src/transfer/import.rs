@@ -171,6 +171,7 @@ impl Host {
                 additional_directories: there.additional_directories.clone(),
                 mcp_servers: there.mcp_servers.clone(),
                 instructions: there.instructions.clone(),
+                source: None,
                 // Another machine's accounts are not this one's.
                 account_home: there.account_home.clone().filter(|_| same_host),
                 prompt: None,

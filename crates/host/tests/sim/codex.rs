@@ -244,8 +244,13 @@ impl Codex {
                     _ => self.refuse(id, "no active turn to interrupt"),
                 }
             }
-            // Nothing runs in the background here, and there is no goal to pause.
-            (Some("thread/backgroundTerminals/clean"), Some(id)) => self.answer(id, json!({})),
+            // It has no commands in the background and no goal: taken, and nothing comes of it.
+            (
+                Some("thread/backgroundTerminals/clean" | "thread/goal/set" | "thread/goal/clear"),
+                Some(id),
+            ) => {
+                self.answer(id, json!({}));
+            }
             (Some("thread/goal/get"), Some(id)) => self.answer(id, json!({ "goal": null })),
             (None, Some(id)) => self.decided(&id, &message, truth),
             (method, id) => truth.violations.push(format!("the agent received {method:?} with id {id:?}")),
