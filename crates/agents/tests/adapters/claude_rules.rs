@@ -258,8 +258,10 @@ fn another_conversation_than_the_process_was_started_for_is_refused() {
 fn options_are_set_and_confirmed() {
     let mut harness = open();
     let changed = SessionOptions { mode: Some("acceptEdits".to_owned()), ..SessionOptions::default() };
-    let set =
-        |changed: &SessionOptions| Control::SetOptions { options: changed.clone(), changed: changed.clone() };
+    let set = |changed: &SessionOptions| Control::SetOptions {
+        options: changed.clone().into(),
+        changed: changed.clone().into(),
+    };
     assert!(control(&mut harness, "k1", set(&changed)).is_empty());
     let lines = answered(&mut harness, "set-mode", &json!({"mode": "acceptEdits"}));
     assert_eq!(brief(&lines), [r#"ControlEnded k1 {"state":"done"}"#]);

@@ -200,7 +200,7 @@ fn claude_a_message_cut_off_by_the_connection_is_incomplete_and_its_turn_failed(
     let session = world.create(&host, "claude", "DISC 3");
     let follower = follow_turn(&host.client(), &session);
     let ended = follower.of_type("turn.ended")[0];
-    assert_eq!((&ended["outcome"], &ended["failure"]["code"]), (&"failed".into(), &"provider".into()));
+    assert_eq!((&ended["outcome"], &ended["failure"]["code"]), (&"failed".into(), &"network".into()));
     assert!(follower.of_type("item.completed").iter().any(|event| event["status"] == "incomplete"));
     world.end(host);
 }

@@ -7,6 +7,7 @@ mod bad_input;
 mod cgroups;
 mod claude_deaths;
 mod claude_turns;
+mod claude_work;
 mod cli;
 mod codex_turns;
 mod command_line;
