@@ -1,5 +1,6 @@
 //! The adapter trait and what crosses it.
 
+use crate::catalogue::Catalogue;
 use mainstay_core::{
     AgentEvent, Capabilities, Decision, ProviderTurn, SessionId, SessionOptions, SubmissionId, ThreadId,
 };
@@ -180,7 +181,8 @@ pub trait Adapter: Send + fmt::Debug {
     /// Makes a session known, before its first decision and again after each load. Idempotent; keeps restored state.
     fn bind(&mut self, session: &SessionId, context: ThreadContext);
 
-    /// Forgets a session that has left the process: what still comes for its thread is nobody's.
+    /// Forgets a session that left the process, and its saved state. What the agent still says of its thread is said to
+    /// nobody. Idempotent.
     fn unbind(&mut self, session: &SessionId);
 
     /// Translates one record. Never fails: what it cannot read it says (`Notice`, `Unmodelled`).
@@ -217,6 +219,18 @@ pub trait Adapter: Send + fmt::Debug {
         _shown: Shown,
     ) -> Result<(), CannotTell> {
         Err(CannotTell::Unsupported("adopt"))
+    }
+
+    /// Asks the agent what it offers (models, account, limits). False: it cannot be asked, or not now. The frames are
+    /// like any other; when all of it is answered, [`Self::take_catalogue`] gives it.
+    fn ask_catalogue(&mut self, out: &mut Translated) -> bool {
+        let _ = out;
+        false
+    }
+
+    /// What the agent offers, once after it was asked and answered.
+    fn take_catalogue(&mut self) -> Option<Catalogue> {
+        None
     }
 
     /// The parts of the state that changed since the last call.

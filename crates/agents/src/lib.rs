@@ -8,6 +8,7 @@
 
 pub mod acp;
 pub mod adapter;
+pub mod catalogue;
 pub mod claude;
 pub mod codex;
 pub mod demo;
@@ -19,6 +20,7 @@ pub use adapter::{
     Adapter, CannotTell, Frame, InHistory, Incoming, Record, Said, Shown, StateChange, ThreadContext,
     Translated,
 };
+pub use catalogue::{Catalogue, Model};
 pub use launch::{
     AgentKind, AtSpoolLimit, Conversation, LaunchPlan, LaunchRequest, PlanError, PlannedStep,
     PlannedTransport,

@@ -17,6 +17,11 @@ const THREAD_SCOPE: &str = "thread:";
 pub(crate) trait ThreadState: Default + Serialize + DeserializeOwned + fmt::Debug {
     /// The provider's id of the thread, where it is known.
     fn thread_id(&self) -> Option<&str>;
+
+    /// Further threads whose frames belong to the session.
+    fn other_thread_ids(&self) -> Vec<&str> {
+        Vec::new()
+    }
 }
 
 /// One session.
@@ -90,6 +95,11 @@ impl<T: ThreadState> Sessions<T> {
         (slot.bound, slot.dirty, slot.left) = (false, false, true);
     }
 
+    /// Whether the session was bound since its state was restored.
+    pub(crate) fn is_bound(&self, at: usize) -> bool {
+        self.slots[at].bound
+    }
+
     /// Where a bound session stands.
     pub(crate) fn position(&self, session: &SessionId) -> Option<usize> {
         self.slots.iter().position(|slot| slot.bound && slot.session == *session)
@@ -121,10 +131,11 @@ impl<T: ThreadState> Sessions<T> {
         &mut self.slots[at].state
     }
 
-    /// Finds the thread of a session by its id from now on.
+    /// Finds the threads of a session by their ids from now on.
     pub(crate) fn index_thread(&mut self, at: usize) {
         self.by_thread.retain(|_, of| *of != at);
-        if let Some(thread) = self.slots[at].state.thread_id() {
+        let state = &self.slots[at].state;
+        for thread in state.thread_id().into_iter().chain(state.other_thread_ids()) {
             self.by_thread.insert(thread.to_owned(), at);
         }
     }

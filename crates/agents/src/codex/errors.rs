@@ -1,9 +1,17 @@
 //! What the server's errors mean. Its refusals share one code, so their words are all there is; they are read here and
 //! nowhere else, and never to identify anything.
 
+use super::state::TurnFailure;
+use super::{CodexAdapter, warn};
+use crate::adapter::Translated;
 use crate::rpc::RpcError;
+use crate::sessions;
 use mainstay_core::content::{Failure, FailureCode, Outcome};
-use serde_json::Value;
+use mainstay_core::{AgentEvent, ItemKey};
+use serde_json::{Value, json};
+
+/// The longest report of the account's limits that is kept, in bytes of JSON; a longer one is not.
+const MAX_LIMITS_BYTES: usize = 4 * 1024;
 
 /// Refusals that we act on (texts measured with codex-cli 0.171.0).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,22 +68,117 @@ pub(super) fn refusal_failure(error: &RpcError) -> Failure {
         | Refused::NotMaterialized
         | Refused::Other => FailureCode::AgentRefused,
     };
-    Failure { code, message: error.message.clone(), provider: Some(error.body.clone()), resets_at: None }
+    Failure { provider: Some(error.body.clone()), ..Failure::new(code, error.message.clone()) }
 }
 
-/// The failure in a turn's `error`, or in an `error` notification.
-pub(super) fn turn_failure(error: &Value) -> Failure {
-    let info = error.get("codexErrorInfo");
-    // Either a word, or an object whose only key is the word.
-    let word =
-        info.and_then(|info| info.as_str().or_else(|| info.as_object()?.keys().next().map(String::as_str)));
-    let code = match word {
-        Some("usageLimitExceeded" | "contextWindowExceeded") => FailureCode::Limit,
-        Some("unauthorized") => FailureCode::SignIn,
-        _ => FailureCode::Provider,
+impl CodexAdapter {
+    /// An `error` notification: of a turn that will be tried again, or of one that is about to end.
+    pub(super) fn error(&mut self, at: usize, params: &Value, out: &mut Translated) {
+        let error = params.get("error").unwrap_or(&Value::Null);
+        let turn = params.get("turnId").and_then(Value::as_str);
+        let session = self.sessions.slot(at).session.clone();
+        match turn {
+            Some(turn) if params.get("willRetry") != Some(&Value::Bool(true)) => {
+                // Without the provider's own object: the end of the turn carries it, and the state stays small.
+                let failure = sessions::kept(&self.turn_failure(error));
+                self.sessions.change(at).failure = Some(TurnFailure { turn: turn.into(), failure });
+            }
+            Some(turn) => {
+                let repeated = self.answer_abandoned(at, turn, out);
+                let tries = self.sessions.slot(at).state.retries;
+                out.say(&session, retrying(Some(turn), tries, error, &repeated));
+            }
+            None => {
+                let failure = self.turn_failure(error);
+                warn(out, &session, failure.message, failure.provider);
+            }
+        }
+    }
+
+    /// The account's limits, which say when one resets.
+    pub(super) fn took_rate_limits(&mut self, params: &Value) {
+        let limits = params.get("rateLimits").filter(|limits| limits.to_string().len() <= MAX_LIMITS_BYTES);
+        if limits.is_some() && self.connection.rate_limits.as_ref() != limits {
+            let limits = limits.cloned();
+            self.change_connection().rate_limits = limits;
+        }
+    }
+
+    /// The failure in a turn's `error`, or in an `error` notification. A usage limit carries when it resets, where the
+    /// account's limits tell.
+    pub(super) fn turn_failure(&self, error: &Value) -> Failure {
+        let code = match error_word(error) {
+            Some(
+                "usageLimitExceeded"
+                | "contextWindowExceeded"
+                | "sessionBudgetExceeded"
+                | "rateLimitExceeded",
+            ) => FailureCode::Limit,
+            Some("unauthorized") => FailureCode::SignIn,
+            _ => FailureCode::Provider,
+        };
+        let message =
+            error.get("message").and_then(Value::as_str).unwrap_or("the turn failed without a reason");
+        let mut failure = Failure { provider: Some(error.clone()), ..Failure::new(code, message) };
+        if error_word(error) == Some("usageLimitExceeded")
+            && let Some(limits) = &self.connection.rate_limits
+        {
+            failure.resets_at = resets_at(limits).map(|seconds| seconds.saturating_mul(1_000));
+            failure.provider = Some(json!({ "error": error, "rateLimits": limits }));
+        }
+        failure
+    }
+}
+
+/// The word of a `codexErrorInfo`: either a word, or an object whose only key is the word.
+fn error_word(error: &Value) -> Option<&str> {
+    let info = error.get("codexErrorInfo")?;
+    info.as_str().or_else(|| info.as_object()?.keys().next().map(String::as_str))
+}
+
+/// When the limit that is used up resets, Unix seconds: of several the latest, because all of them hold.
+fn resets_at(limits: &Value) -> Option<i64> {
+    let used_up = ["primary", "secondary"].into_iter().filter_map(|name| {
+        let window = limits.get(name)?;
+        let full = window.get("usedPercent").and_then(Value::as_f64).is_some_and(|used| used >= 100.0);
+        full.then(|| window.get("resetsAt")?.as_i64()).flatten()
+    });
+    used_up.max()
+}
+
+/// A failure that the agent tries to get over by itself.
+pub(super) fn retrying(turn: Option<&str>, tries: u32, error: &Value, repeated: &[ItemKey]) -> AgentEvent {
+    let words = error.get("message").and_then(Value::as_str).unwrap_or("the agent tries again");
+    let reason = error.get("additionalDetails").and_then(Value::as_str).unwrap_or(words);
+    let status = error
+        .get("codexErrorInfo")
+        .and_then(Value::as_object)
+        .and_then(|info| info.values().next()?.get("httpStatusCode")?.as_u64());
+    let code = match status {
+        Some(429 | 503 | 529) => FailureCode::Overloaded,
+        Some(401 | 403) => FailureCode::SignIn,
+        Some(_) => FailureCode::Provider,
+        None => FailureCode::Network,
     };
-    let message = error.get("message").and_then(Value::as_str).unwrap_or("the turn failed without a reason");
-    Failure { code, message: message.to_owned(), provider: Some(error.clone()), resets_at: None }
+    let (attempt, of) = match attempt(words) {
+        Some([attempt, of]) => (attempt, Some(of)),
+        // It waits for the network, without end.
+        None => (tries, None),
+    };
+    let mut provider = json!({ "error": error });
+    if !repeated.is_empty() {
+        // Said whole in the answer that broke off: the model says them again.
+        provider["abandoned_items"] = json!(repeated);
+    }
+    let failure = Failure { provider: Some(provider), ..Failure::new(code, reason) };
+    AgentEvent::Retrying { turn: turn.map(Into::into), attempt, of, failure, next_at: None }
+}
+
+/// `Reconnecting... 1/2`: which attempt of how many; None where it has no such words (it waits for the network, without
+/// end).
+fn attempt(words: &str) -> Option<[u32; 2]> {
+    let (attempt, of) = words.rsplit_once(' ')?.1.split_once('/')?;
+    Some([attempt.parse().ok()?, of.parse().ok()?])
 }
 
 /// How a failed turn ended.

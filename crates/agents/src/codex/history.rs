@@ -2,11 +2,12 @@
 //! taken up in another process, and when a turn ended without its input.
 
 use super::state::{Asked, Input, Look, Lookup, MAX_HISTORY_PAGES, Named, Phase, Running, Seen};
+use super::threads::NOT_LOADED;
 use super::{CodexAdapter, errors, items, warn};
 use crate::adapter::Translated;
 use crate::rpc::RpcError;
 use mainstay_core::agent::TakenProof;
-use mainstay_core::content::Origin;
+use mainstay_core::content::{Failure, FailureCode, Origin, Outcome};
 use mainstay_core::{AgentEvent, ProviderTurn, SubmissionId};
 use serde_json::{Value, json};
 
@@ -19,14 +20,14 @@ impl CodexAdapter {
         look.asked = self.connection.next_id;
         let slot = self.sessions.slot(at);
         let Some(thread) = &slot.state.thread else { return };
+        let view = if look.ends_only { "summary" } else { "full" };
         let mut params =
-            json!({ "threadId": thread, "sortDirection": "desc", "itemsView": "full", "limit": look.limit });
+            json!({ "threadId": thread, "sortDirection": "desc", "itemsView": view, "limit": look.limit });
         if let Some(cursor) = &look.cursor {
             params["cursor"] = cursor.clone();
         }
         let asked = Asked::History { session: slot.session.clone(), look };
-        let frame = self.ask(asked, "thread/turns/list", params);
-        out.send(&frame);
+        self.read(asked, "thread/turns/list", params, out);
     }
 
     pub(super) fn history(
@@ -37,10 +38,10 @@ impl CodexAdapter {
         out: &mut Translated,
     ) {
         let (page, why_not) = match result {
-            Ok(result) => (Page::read(&result), None),
+            Ok(result) => (Page::read(&result, look.ends_only), None),
             // No message, so no turn: that is all of its history.
             Err(error) if errors::classify(&error) == errors::Refused::NotMaterialized => {
-                (Page { turns: Vec::new(), next: None, readable: true }, None)
+                (Page { turns: Vec::new(), next: None, readable: true, whole: true }, None)
             }
             Err(error) => (Page::unreadable(), Some(error)),
         };
@@ -57,6 +58,14 @@ impl CodexAdapter {
                 None => ("the thread's history has an unknown form".to_owned(), None),
             };
             warn(out, &session, message, provider);
+            if look.why == Lookup::Reattach {
+                self.ask_whether_it_runs(at, out);
+            }
+        } else if look.ends_only {
+            let session = self.sessions.slot(at).session.clone();
+            let message =
+                "the thread's history is too long to be read whole; items of its last turns may be missing";
+            warn(out, &session, message.to_owned(), None);
         }
         match look.why {
             Lookup::Opening => self.opening_page(at, look, &page, out),
@@ -101,7 +110,7 @@ impl CodexAdapter {
                     self.ask_history(at, look.next(cursor.clone()), out);
                     return;
                 }
-                None if page.readable => {
+                None if page.readable && page.whole => {
                     for submission in std::mem::take(&mut opening.doubtful) {
                         out.say(&session, AgentEvent::InputAbsent { submission });
                     }
@@ -145,6 +154,8 @@ impl CodexAdapter {
         for end in std::mem::take(&mut self.sessions.change(at).held_ends) {
             self.turn_completed(at, &end, out);
         }
+        // What the server asks again it asks before it answers this (see the measurement in the tests).
+        self.mark_unconfirmed(at, out);
         let slot = self.sessions.slot(at);
         // Not where the server closed it in the meantime: then it is being asked for again.
         if slot.state.phase == Phase::Open && slot.state.detached.is_none() {
@@ -182,6 +193,7 @@ impl CodexAdapter {
                 && let Some(event) = items::completed(turn.id.as_str(), item)
             {
                 // The session leaves out what it has: an item completes once.
+                self.note_item(at, false, &event, item);
                 out.say(&session, event);
             }
         }
@@ -238,7 +250,7 @@ impl CodexAdapter {
         // What was written to a connection that was just lost may still be read by the agent: that it is not there yet
         // proves nothing. (The keeper proves what was never written, and says so apart.)
         let may_still_come = look.why == Lookup::Reattach && !input.steers;
-        if page.reaches(input.after.as_ref()) && !may_still_come {
+        if page.whole && page.reaches(input.after.as_ref()) && !may_still_come {
             out.say(&session, AgentEvent::InputAbsent { submission });
         } else {
             // Kept, it would hold every later message back.
@@ -247,10 +259,41 @@ impl CodexAdapter {
         }
     }
 
+    /// The history cannot tell how the turn ended that ran when the connection was lost: the thread's status tells
+    /// whether it did.
+    fn ask_whether_it_runs(&mut self, at: usize, out: &mut Translated) {
+        let slot = self.sessions.slot(at);
+        let (Some(running), Some(thread)) = (&slot.state.running, &slot.state.thread) else { return };
+        let asked = Asked::StillRuns { session: slot.session.clone(), turn: running.turn.clone() };
+        let params = json!({ "threadId": thread, "includeTurns": false });
+        self.read(asked, "thread/read", params, out);
+    }
+
+    pub(super) fn told_whether_it_runs(
+        &mut self,
+        at: usize,
+        turn: &ProviderTurn,
+        result: &Result<Value, RpcError>,
+        out: &mut Translated,
+    ) {
+        let status = result.as_ref().ok().and_then(|result| result.pointer("/thread/status/type")?.as_str());
+        // Where it runs, its end comes live; where nothing is known, it is not said to be over.
+        if !matches!(status, Some("idle" | "systemError" | NOT_LOADED))
+            || !self.sessions.slot(at).state.runs(turn.as_str())
+        {
+            return;
+        }
+        let failure = Failure::new(
+            FailureCode::Protocol,
+            "the turn ended while the connection was lost, and the thread's history cannot be read",
+        );
+        self.say_turn_over(at, turn.as_str(), Outcome::Lost, Some(failure), out);
+    }
+
     /// Whether the history of the time without a connection is being read.
     pub(super) fn reads_what_was_missed(&self, at: usize) -> bool {
         let session = &self.sessions.slot(at).session;
-        self.connection.asked.values().any(|asked| {
+        self.asking().any(|asked| {
             matches!(asked, Asked::History { session: of, look } if of == session && look.why == Lookup::Reattach)
         })
     }
@@ -272,15 +315,13 @@ impl CodexAdapter {
 
     /// Whether the request that carries the input is unanswered on this connection.
     pub(super) fn in_flight(&self, submission: &SubmissionId) -> bool {
-        self.connection
-            .asked
-            .values()
+        self.asking()
             .any(|asked| matches!(asked, Asked::StartTurn { submission: of, .. } | Asked::Steer { submission: of, .. } if of == submission))
     }
 }
 
 /// Whether an item of the history is over.
-fn is_done(item: &Value) -> bool {
+pub(super) fn is_done(item: &Value) -> bool {
     let over = |name: &str| item.get(name).is_some_and(|time| !time.is_null());
     over("completedAtMs") && item.get("status").and_then(Value::as_str) != Some("inProgress")
 }
@@ -292,6 +333,8 @@ struct Page {
     /// Where the next page begins; None: this is the last one.
     next: Option<Value>,
     readable: bool,
+    /// With all items of its turns: what is not in it is not there.
+    whole: bool,
 }
 
 struct PageTurn {
@@ -303,12 +346,13 @@ struct PageTurn {
 
 impl Page {
     const fn unreadable() -> Self {
-        Self { turns: Vec::new(), next: None, readable: false }
+        Self { turns: Vec::new(), next: None, readable: false, whole: false }
     }
 
-    fn read(result: &Value) -> Self {
+    fn read(result: &Value, ends_only: bool) -> Self {
         let turns = result.get("data").and_then(Value::as_array);
         Self {
+            whole: !ends_only,
             readable: turns.is_some(),
             turns: turns.map_or(&[][..], Vec::as_slice).iter().filter_map(PageTurn::read).collect(),
             next: result.get("nextCursor").filter(|cursor| !cursor.is_null()).cloned(),

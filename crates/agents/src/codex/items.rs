@@ -1,7 +1,7 @@
 //! Items of a turn, translated to ACP's words. No state: an item's id is unique in its thread.
 
 use mainstay_core::content::{ItemFields, ItemKind, ItemStatus, ToolKind};
-use mainstay_core::{AgentEvent, ItemKey, ProviderTurn};
+use mainstay_core::{AgentEvent, ItemKey, ProviderTurn, ThreadId};
 use serde_json::{Value, json};
 
 /// What an item is to us, and what it carries.
@@ -26,6 +26,29 @@ pub(super) fn completed(turn: &str, item: &Value) -> Option<AgentEvent> {
     let Translation { kind, fields, text } = translate(item);
     let status = status(item).unwrap_or(ItemStatus::Completed);
     Some(AgentEvent::ItemCompleted { key, turn: Some(ProviderTurn::from(turn)), kind, status, text, fields })
+}
+
+/// Gives the item of an event a child's key.
+pub(super) fn rename(event: &mut AgentEvent, child: &ThreadId) {
+    if let AgentEvent::ItemStarted { key, .. } | AgentEvent::ItemCompleted { key, .. } = event {
+        *key = ItemKey(format!("{child}/{key}"));
+    }
+}
+
+/// Tells an item of a child: its turn is none of the session's.
+pub(super) fn put_in_child(event: &mut AgentEvent, child: &ThreadId) {
+    if let AgentEvent::ItemStarted { turn, fields, .. } | AgentEvent::ItemCompleted { turn, fields, .. } =
+        event
+    {
+        *turn = None;
+        fields.child = Some(child.clone());
+    }
+}
+
+/// Both.
+pub(super) fn put_under(event: &mut AgentEvent, child: &ThreadId) {
+    rename(event, child);
+    put_in_child(event, child);
 }
 
 /// What the user said, where it is not one of our submissions.
@@ -70,12 +93,31 @@ fn change_block(change: &Value) -> Value {
     }
 }
 
+/// A plan in ACP's form.
+pub(super) fn plan_entries(steps: &Value) -> Option<Value> {
+    let entry = |step: &Value| {
+        let status = match step.get("status").and_then(Value::as_str) {
+            Some("inProgress") => "in_progress",
+            Some("completed") => "completed",
+            _ => "pending",
+        };
+        json!({ "content": step.get("step"), "priority": "medium", "status": status })
+    };
+    Some(Value::Array(steps.as_array()?.iter().map(entry).collect()))
+}
+
+/// Whether an item of this type may go on after its turn: a command's output and end come later (measured).
+pub(super) fn outlives_turn(item: &Value) -> bool {
+    item.get("type").and_then(Value::as_str) == Some("commandExecution")
+}
+
 fn status(item: &Value) -> Option<ItemStatus> {
     Some(match item.get("status")?.as_str()? {
-        "inProgress" => ItemStatus::InProgress,
+        "inProgress" | "in_progress" | "generating" => ItemStatus::InProgress,
         "completed" => ItemStatus::Completed,
         "failed" => ItemStatus::Failed,
         "declined" => ItemStatus::Declined,
+        "interrupted" | "incomplete" => ItemStatus::Incomplete,
         _ => return None,
     })
 }
@@ -109,14 +151,20 @@ fn translate(item: &Value) -> Translation {
         "contextCompaction" => notice("The conversation was compacted", None, provider_type),
         "enteredReviewMode" => notice("A review began", text_of(item, "review"), provider_type),
         "exitedReviewMode" => notice("The review ended", text_of(item, "review"), provider_type),
-        "commandExecution" => tool(
-            provider_type,
-            ToolKind::Execute,
-            text_of(item, "command"),
-            text_of(item, "aggregatedOutput"),
-            gathered(item, &["command", "cwd", "commandActions"]),
-            gathered(item, &["exitCode", "durationMs"]),
-        ),
+        "commandExecution" => {
+            let mut command = tool(
+                provider_type,
+                ToolKind::Execute,
+                text_of(item, "command"),
+                text_of(item, "aggregatedOutput"),
+                gathered(item, &["command", "cwd", "commandActions", "source"]),
+                gathered(item, &["exitCode", "durationMs"]),
+            );
+            // Longer output has its middle left out.
+            let whole = command.text.as_ref().is_none_or(|text| text.len() < MAX_WHOLE_OUTPUT_BYTES);
+            command.fields.gap = (!whole).then_some(true);
+            command
+        }
         "fileChange" => {
             let changes = item.get("changes").cloned().unwrap_or_default();
             let paths: Vec<&Value> = changes
@@ -143,10 +191,18 @@ fn translate(item: &Value) -> Translation {
         "dynamicToolCall" => tool(
             provider_type,
             ToolKind::Other,
-            text_of(item, "tool"),
+            named_tool(item, "namespace", "tool"),
             None,
             present(item, "arguments"),
-            gathered(item, &["contentItems", "success"]),
+            gathered(item, &["contentItems", "success", "durationMs"]),
+        ),
+        "functionCallOutput" => tool(
+            provider_type,
+            ToolKind::Other,
+            named_tool(item, "namespace", "name"),
+            text_of(item, "output"),
+            None,
+            present(item, "output").filter(|output| !output.is_string()),
         ),
         "collabAgentToolCall" => tool(
             provider_type,
@@ -156,14 +212,54 @@ fn translate(item: &Value) -> Translation {
             gathered(item, &["prompt", "model", "reasoningEffort"]),
             gathered(item, &["receiverThreadIds", "agentsStates"]),
         ),
+        "subAgentActivity" => {
+            let path = item.get("agentPath").and_then(Value::as_str).unwrap_or("a sub-agent");
+            let kind = item.get("kind").and_then(Value::as_str).unwrap_or("changed");
+            let mut activity = notice(&format!("{path}: {kind}"), None, provider_type);
+            activity.fields.raw_output =
+                gathered(item, &["agentThreadId", "agentPath", "kind", "model", "reasoningEffort"]);
+            activity
+        }
         "webSearch" => tool(
             provider_type,
             ToolKind::Search,
             text_of(item, "query"),
             None,
             gathered(item, &["query", "action"]),
-            None,
+            gathered(item, &["results"]),
         ),
+        "imageView" => {
+            let mut viewed = tool(provider_type, ToolKind::Read, text_of(item, "path"), None, None, None);
+            viewed.fields.locations = text_of(item, "path").map(|path| vec![json!({ "path": path })]);
+            viewed
+        }
+        "imageGeneration" => {
+            let mut made = tool(
+                provider_type,
+                ToolKind::Other,
+                text_of(item, "revisedPrompt").or_else(|| Some("Make an image".to_owned())),
+                None,
+                gathered(item, &["revisedPrompt", "transparentBackground", "inputImages"]),
+                gathered(item, &["status", "failure", "savedPath", "generationId", "fileId"]),
+            );
+            made.fields.locations = text_of(item, "savedPath").map(|path| vec![json!({ "path": path })]);
+            made.fields.content = text_of(item, "result").filter(|data| data.len() <= MAX_IMAGE_BYTES).map(|data| {
+                vec![json!({ "type": "content", "content": { "type": "image", "data": data, "mimeType": "image/png" } })]
+            });
+            made
+        }
+        "sleep" => {
+            let time = item.get("durationMs").and_then(Value::as_u64).unwrap_or_default();
+            tool(
+                provider_type,
+                ToolKind::Other,
+                Some(format!("Wait {time} ms")),
+                None,
+                gathered(item, &["durationMs"]),
+                None,
+            )
+        }
+        "hookPrompt" => notice("A hook added to the prompt", hook_text(item), provider_type),
         _ => Translation {
             kind: ItemKind::Other,
             fields: ItemFields {
@@ -174,6 +270,29 @@ fn translate(item: &Value) -> Translation {
             text: None,
         },
     }
+}
+
+/// The longest picture, in bytes of base64, that is put into the timeline. A longer one is named by its path or id only.
+const MAX_IMAGE_BYTES: usize = 1024 * 1024;
+
+/// The longest output, in bytes, that the server gives whole: of a longer one it keeps the first and the last half of
+/// this (measured).
+const MAX_WHOLE_OUTPUT_BYTES: usize = 1024 * 1024;
+
+/// `namespace.tool`, or the tool alone.
+fn named_tool(item: &Value, namespace: &str, tool: &str) -> Option<String> {
+    let tool = text_of(item, tool)?;
+    Some(match item.get(namespace).and_then(Value::as_str) {
+        Some(namespace) => format!("{namespace}.{tool}"),
+        None => tool,
+    })
+}
+
+/// The fragments of a hook's prompt, one after the other.
+fn hook_text(item: &Value) -> Option<String> {
+    let fragments = item.get("fragments")?.as_array()?;
+    let texts: Vec<&str> = fragments.iter().filter_map(|fragment| fragment.get("text")?.as_str()).collect();
+    (!texts.is_empty()).then(|| texts.join("\n"))
 }
 
 /// The parts of the summary, else of the reasoning itself. None where there is neither: what streamed stays.

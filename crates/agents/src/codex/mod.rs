@@ -13,9 +13,19 @@
 //! * items complete after their turn, or never; approvals come again on a new connection under another id;
 //! * each request of the server is answered, because an unanswered one waits for ever.
 
+mod catalogue;
+mod children;
+mod controls;
+mod early;
 mod errors;
+mod forms;
+mod goals;
 mod history;
+mod in_flight;
 mod items;
+mod launch_params;
+mod notifications;
+mod open_items;
 mod requests;
 mod state;
 mod steer;
@@ -23,13 +33,14 @@ mod threads;
 mod turns;
 
 use crate::adapter::{Adapter, CannotTell, Incoming, Record, Shown, StateChange, ThreadContext, Translated};
+use crate::catalogue::Catalogue;
 use crate::rpc::{self, Dialect, Inbound, RpcError};
 use crate::sessions::{CONNECTION_SCOPE, Sessions, encode, kept};
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
 use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SessionOptions, ThreadId};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use state::{Asked, Connection, Handshake, INTERRUPT_IDS, Phase, STATE_VERSION, Seen, Thread};
+use state::{Asked, Connection, Handshake, Phase, STATE_VERSION, Seen, Thread};
 
 const RPC: Dialect = Dialect::Bare;
 
@@ -40,6 +51,11 @@ pub struct CodexAdapter {
     connection: Connection,
     connection_changed: bool,
     sessions: Sessions<Thread>,
+    /// The time of the record that is read. Not saved.
+    at: i64,
+    /// Not saved: what was not answered is asked for again by whoever wants it.
+    gathering: Catalogue,
+    gathered: Option<Catalogue>,
 }
 
 impl Default for CodexAdapter {
@@ -60,32 +76,33 @@ impl CodexAdapter {
                 resume: true,
                 confirms_answers: true,
                 settles_by_history: true,
+                images: true,
+                set_options: true,
+                goals: true,
+                compact: true,
+                fork: true,
+                rewind: true,
+                review: true,
+                shell: true,
+                rename: true,
+                stop_tasks: true,
+                stop_children: true,
+                stop_background: true,
                 close_thread: true,
                 ..Capabilities::bare(TakenProof::ClientId)
             },
             connection: Connection::default(),
             connection_changed: false,
             sessions: Sessions::default(),
+            at: 0,
+            gathering: Catalogue::default(),
+            gathered: None,
         }
     }
 
     fn change_connection(&mut self) -> &mut Connection {
         self.connection_changed = true;
         &mut self.connection
-    }
-
-    /// The request frame of something we ask, remembered under its id.
-    fn ask(&mut self, asked: Asked, method: &str, params: Value) -> Value {
-        let connection = self.change_connection();
-        let counter = match asked {
-            Asked::Interrupt { .. } => &mut connection.interrupts,
-            _ => &mut connection.next_id,
-        };
-        let first = if matches!(asked, Asked::Interrupt { .. }) { INTERRUPT_IDS } else { 0 };
-        let id = first + *counter;
-        *counter += 1;
-        connection.asked.insert(id, asked);
-        RPC.request(id, method, params)
     }
 
     /// Whether threads can be spoken with now.
@@ -95,7 +112,7 @@ impl CodexAdapter {
 
     fn connected(&mut self, number: u32, out: &mut Translated) {
         // A connection that ended without a word is as lost as one that said so.
-        self.disconnected();
+        self.disconnected(out);
         let connection = self.change_connection();
         connection.number = Some(number);
         connection.handshake = Handshake::Asked;
@@ -107,11 +124,15 @@ impl CodexAdapter {
         out.send(&frame);
     }
 
-    fn disconnected(&mut self) {
+    fn disconnected(&mut self, out: &mut Translated) {
+        self.forget_strangers(out);
         let connection = self.change_connection();
         connection.number = None;
         connection.handshake = Handshake::Unsaid;
-        connection.asked.clear();
+        let asked = std::mem::take(&mut connection.asked).into_values().map(|in_flight| in_flight.what);
+        let waited = std::mem::take(&mut connection.waiting).into_iter().map(|waiting| waiting.what);
+        let lost = asked.chain(waited).collect();
+        self.controls_lost(lost, out);
         for at in self.sessions.positions() {
             let thread = self.sessions.change(at);
             if let Some(input) = &mut thread.input {
@@ -130,12 +151,7 @@ impl CodexAdapter {
     fn message(&mut self, bytes: &[u8], out: &mut Translated) {
         match rpc::read(bytes) {
             Some(Inbound::Notification { method, params }) => self.notification(bytes, &method, params, out),
-            Some(Inbound::Request { id, method, params }) => match &*method {
-                requests::COMMAND_APPROVAL | requests::FILE_APPROVAL => {
-                    self.approval_asked(id, &method, params, out);
-                }
-                _ => self.unanswerable(id, &method, rpc::body(params), out),
-            },
+            Some(Inbound::Request { id, method, params }) => self.asked(bytes, id, &method, params, out),
             Some(Inbound::Answer { id, result }) => self.answer(bytes, id, result, out),
             None => notice_all(out, "the agent sent a message that is none", &rpc::head(bytes)),
         }
@@ -157,17 +173,34 @@ impl CodexAdapter {
     }
 
     fn answered(&mut self, id: u64, result: Result<Value, RpcError>, out: &mut Translated) {
-        let Some(asked) = self.change_connection().asked.remove(&id) else { return };
-        let Some(session) = asked.session() else {
+        let Some(in_flight) = self.change_connection().asked.remove(&id) else { return };
+        self.settle(in_flight.what, result, out);
+        self.let_waiting_go(out);
+    }
+
+    /// What an answer means.
+    fn settle(&mut self, asked: Asked, result: Result<Value, RpcError>, out: &mut Translated) {
+        if let Asked::Catalogue(read) = asked {
+            self.catalogue_answered(read, result);
+            return;
+        }
+        if asked == Asked::Initialize {
             self.initialized(result, out);
             return;
-        };
+        }
+        let Some(session) = asked.session() else { return };
         let Some(at) = self.sessions.position(session) else { return };
         match asked {
-            Asked::Initialize => {}
+            Asked::Initialize | Asked::Catalogue(_) | Asked::Forgotten => {}
+            Asked::Control { control, after, .. } => self.control_answered(at, control, after, result, out),
+            Asked::RevertProof { control, turn, .. } => self.revert_proven(at, control, &turn, &result, out),
+            Asked::Close { .. } => self.thread_left(at, out),
+            Asked::ReattachChild { child, .. } => self.child_reattached(at, &child, &result, out),
+            Asked::ChildHistory { child, .. } => self.child_history(at, &child, &result, out),
             Asked::Open { .. } => self.opened(at, result, out),
             Asked::Reattach { .. } => self.reattached(at, result, out),
             Asked::Status { .. } => self.status_told(at, &result, out),
+            Asked::StillRuns { turn, .. } => self.told_whether_it_runs(at, &turn, &result, out),
             Asked::History { look, .. } => self.history(at, &look, result, out),
             Asked::StartTurn { submission, into, .. } => {
                 self.start_answered(at, submission, into.as_ref(), result, out);
@@ -176,7 +209,6 @@ impl CodexAdapter {
                 self.steer_answered(at, submission, &turn, again, result, out);
             }
             Asked::Interrupt { turn, .. } => self.interrupt_answered(at, &turn, result, out),
-            Asked::Close { .. } => self.thread_left(at, out),
         }
     }
 
@@ -266,23 +298,32 @@ impl Adapter for CodexAdapter {
     }
 
     fn unbind(&mut self, session: &SessionId) {
+        let of_it = |asked: &Asked| asked.session() == Some(session);
+        let connection = self.change_connection();
+        connection.waiting.retain(|waiting| !of_it(&waiting.what));
+        // What is unanswered stays: its id must not look like a stranger's. But its answer concerns nobody any more, also
+        // where the session is bound again by then.
+        for in_flight in connection.asked.values_mut().filter(|in_flight| of_it(&in_flight.what)) {
+            in_flight.what = Asked::Forgotten;
+        }
         self.sessions.unbind(session);
-        // Late answers to what was asked for it are nobody's, also where it is bound again.
-        let asked = self.connection.asked.len();
-        self.connection.asked.retain(|_, asked| asked.session() != Some(session));
-        self.connection_changed |= self.connection.asked.len() != asked;
     }
 
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {
+        self.at = record.at;
+        self.overdue(record.at, out);
+        self.read_early(out);
         match record.incoming {
             Incoming::Connected => self.connected(record.connection, out),
-            Incoming::Disconnected => self.disconnected(),
+            Incoming::Disconnected => self.disconnected(out),
             Incoming::Message(bytes) => self.message(bytes, out),
             Incoming::Oversize { length, head } => self.oversize(length, head, out),
             Incoming::Fragment(bytes) => {
                 notice_all(out, "the agent's last message was cut off and is lost", &rpc::head(bytes));
             }
         }
+        // What came before a thread was open, where this record opened it.
+        self.read_early(out);
     }
 
     fn tell(
@@ -294,8 +335,8 @@ impl Adapter for CodexAdapter {
         let at =
             self.sessions.position(session).ok_or_else(|| CannotTell::UnknownSession(session.clone()))?;
         match decision {
-            Decision::OpenThread { resume, options, doubtful, fork: _ } => {
-                self.open_thread(at, resume.as_ref(), options, doubtful, out)
+            Decision::OpenThread { resume, fork, options, doubtful } => {
+                self.open_thread(at, resume.as_ref(), fork.as_deref(), options, doubtful, out)
             }
             Decision::StartTurn { submission, content, options } => {
                 self.start_turn(at, submission, content, options, out)
@@ -303,7 +344,7 @@ impl Adapter for CodexAdapter {
             Decision::Steer { turn, submission, content } => self.steer(at, turn, submission, content, out),
             Decision::Interrupt { turn } => self.interrupt(at, turn.as_ref(), out),
             Decision::Answer { key, answer, .. } => self.answer_request(at, key, answer, out),
-            Decision::Control { control, .. } => Err(CannotTell::Unsupported(control.capability())),
+            Decision::Control { id, control } => self.control(at, id, control, out),
             Decision::CloseThread => self.close_thread(at, out),
         }
     }
@@ -330,6 +371,14 @@ impl Adapter for CodexAdapter {
         };
         self.sessions.index_thread(at);
         Ok(())
+    }
+
+    fn ask_catalogue(&mut self, out: &mut Translated) -> bool {
+        self.read_catalogue(out)
+    }
+
+    fn take_catalogue(&mut self) -> Option<Catalogue> {
+        self.gathered.take()
     }
 
     fn changes(&mut self) -> Vec<StateChange> {

@@ -1,95 +1,88 @@
-//! Approvals: asked, asked again on a new connection, answered, settled.
+//! Requests of the server: asked, asked again on a new connection, answered, settled.
+//!
+//! Each is answered, or known to be open with somebody: an unanswered one waits for ever. After a lost connection a
+//! request that is not asked again is unconfirmed, and can be answered all the same.
 
-use super::state::{MAX_AMENDMENT_BYTES, MAX_OPEN_REQUESTS, OpenRequest};
-use super::{CodexAdapter, RPC};
+use super::forms::{self, CLIENT_TOOL, Said};
+use super::state::{Form, MAX_KEPT_ANSWER_BYTES, MAX_OPEN_REQUESTS, OpenRequest, RequestIdentity};
+use super::{CodexAdapter, RPC, warn};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc;
-use mainstay_core::agent::{AskedByAgent, NoticeLevel};
-use mainstay_core::content::{Answer, OptionKind, PermissionOption, RequestKind};
-use mainstay_core::{AgentEvent, ItemKey, ProviderTurn, RequestKey};
+use mainstay_core::agent::NoticeLevel;
+use mainstay_core::content::Answer;
+use mainstay_core::{AgentEvent, ItemKey, ProviderTurn, RequestKey, ThreadId};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
-
-pub(super) const COMMAND_APPROVAL: &str = "item/commandExecution/requestApproval";
-pub(super) const FILE_APPROVAL: &str = "item/fileChange/requestApproval";
-
-const ACCEPT: &str = "accept";
-const ACCEPT_FOR_SESSION: &str = "acceptForSession";
-const ACCEPT_FOR_EVER: &str = "acceptWithExecpolicyAmendment";
-const DECLINE: &str = "decline";
-const CANCEL: &str = "cancel";
 
 impl CodexAdapter {
-    pub(super) fn approval_asked(
+    /// The server asks something.
+    pub(super) fn asked(
         &mut self,
+        bytes: &[u8],
         id: &RawValue,
         method: &str,
         params: Option<&RawValue>,
         out: &mut Translated,
     ) {
         let details = rpc::body(params);
-        let text = |name: &str| details.get(name).and_then(Value::as_str);
-        let (Some(thread), Some(turn), Some(item)) = (text("threadId"), text("turnId"), text("itemId"))
-        else {
-            self.unanswerable(id, method, details, out);
-            return;
-        };
+        let thread = details.get("threadId").and_then(Value::as_str).unwrap_or_default();
         let Some(at) = self.sessions.of_thread(thread) else {
-            // Of a thread that no session has (a sub-agent's): unanswered it would wait for ever.
-            self.unanswerable(id, method, details, out);
+            // Of a thread that no session has: it may be a sub-agent's that is not named yet.
+            if thread.is_empty() || !self.keep_stranger(thread, bytes, out) {
+                self.unanswerable(None, id, method, details, out);
+            }
             return;
         };
-        let (turn, item) = (ProviderTurn::from(turn), ItemKey::from(item));
-        let approval = text("approvalId").map(str::to_owned);
-        let again = |open: &OpenRequest| {
-            open.id.is_none()
-                && open.method == method
-                && open.turn == turn
-                && open.item == item
-                && open.approval == approval
-        };
-        if self.asked_again(at, id, again, out) {
+        if !self.can_be_told(at) && self.keep_early_request(at, bytes) {
             return;
         }
+        let child = self.child_of(at, thread);
+        let text = |name: &str| details.get(name).and_then(Value::as_str);
+        let identity = RequestIdentity {
+            method: method.to_owned(),
+            turn: text("turnId").map(ProviderTurn::from),
+            item: text("itemId").or(text("callId")).map(|item| self.item_key(child.as_ref(), item)),
+            part: text("approvalId").or(text("elicitationId")).or(text("serverName")).map(str::to_owned),
+            child,
+        };
+        let Some((mut asked, form)) = forms::put(method, &details, self.at) else {
+            self.unanswerable(Some(at), id, method, details, out);
+            return;
+        };
+        asked.turn = identity.turn.clone().filter(|_| identity.child.is_none());
+        asked.item = identity.item.clone();
+        asked.child = identity.child.clone();
+        asked.details = details;
         let session = self.sessions.slot(at).session.clone();
-        if self.sessions.slot(at).state.requests.len() >= MAX_OPEN_REQUESTS {
-            out.send(&RPC.answer(id.get(), json!({ "decision": DECLINE })));
-            let message = "too many approvals are open; one more was declined".to_owned();
-            out.say(
-                &session,
-                AgentEvent::Notice { level: NoticeLevel::Warning, message, provider: Some(details) },
-            );
+        let again = |open: &OpenRequest| open.id.is_none() && open.identity == identity;
+        let requests = &self.sessions.slot(at).state.requests;
+        if let Some(key) = requests.iter().find(|(_, open)| again(open)).map(|(key, _)| key.clone()) {
+            asked.key = RequestKey(key.clone());
+            if self.asked_again(at, &key, id, out) {
+                out.say(&session, AgentEvent::RequestOpened(asked));
+            }
             return;
         }
-        let amendment = details
-            .get("proposedExecpolicyAmendment")
-            .filter(|rule| rule.is_array() && rule.to_string().len() <= MAX_AMENDMENT_BYTES)
-            .cloned();
+        if requests.len() >= MAX_OPEN_REQUESTS {
+            let declined = forms::answer(&form, &Answer::Decline { message: None });
+            if let Some(Said { result, .. }) = declined {
+                out.send(&RPC.answer(id.get(), result));
+            }
+            let message = "too many requests are open; one more was declined".to_owned();
+            warn(out, &session, message, Some(asked.details));
+            return;
+        }
         let key = self.request_key(id);
-        self.sessions.change(at).requests.insert(
-            key.clone(),
-            OpenRequest {
-                id: Some(id.get().to_owned()),
-                method: method.to_owned(),
-                turn: turn.clone(),
-                item: item.clone(),
-                approval,
-                amendment: amendment.clone(),
-                answer: None,
-            },
-        );
-        let title = match (method, text("command")) {
-            (COMMAND_APPROVAL, Some(command)) => command.to_owned(),
-            (COMMAND_APPROVAL, None) => "Run a command".to_owned(),
-            _ => "Change files".to_owned(),
+        asked.key = RequestKey(key.clone());
+        let open = OpenRequest {
+            id: Some(id.get().to_owned()),
+            identity,
+            form,
+            answer: None,
+            answered: false,
+            unconfirmed: false,
         };
-        let asked = AskedByAgent {
-            turn: Some(turn),
-            item: Some(item),
-            options: options(method, amendment.as_ref()),
-            details,
-            ..AskedByAgent::new(RequestKey(key), RequestKind::Approval, title)
-        };
+        self.sessions.change(at).requests.insert(key, open);
         out.say(&session, AgentEvent::RequestOpened(asked));
     }
 
@@ -99,34 +92,41 @@ impl CodexAdapter {
     }
 
     /// A request that was open when the connection was lost comes again under another id. It keeps its key; what was
-    /// answered is answered again, because the answer did not arrive.
-    fn asked_again(
-        &mut self,
-        at: usize,
-        id: &RawValue,
-        is_it: impl Fn(&OpenRequest) -> bool,
-        out: &mut Translated,
-    ) -> bool {
-        if !self.sessions.slot(at).state.requests.values().any(&is_it) {
-            return false;
-        }
-        let Some(open) = self.sessions.change(at).requests.values_mut().find(|open| is_it(open)) else {
-            return false;
-        };
+    /// answered is answered again, because the answer did not arrive. True: it had been said that it may be void.
+    fn asked_again(&mut self, at: usize, key: &str, id: &RawValue, out: &mut Translated) -> bool {
+        let Some(open) = self.sessions.change(at).requests.get_mut(key) else { return false };
         open.id = Some(id.get().to_owned());
-        if let Some(answer) = &open.answer {
-            out.send(&RPC.answer(id.get(), json!({ "decision": answer })));
+        if let Some(answer) = open.answer.clone() {
+            out.send(&RPC.answer(id.get(), answer));
         }
-        true
+        std::mem::take(&mut open.unconfirmed)
+    }
+
+    /// The thread was taken up again, and all that it asks was asked: what was not may be void.
+    pub(super) fn mark_unconfirmed(&mut self, at: usize, out: &mut Translated) {
+        let session = self.sessions.slot(at).session.clone();
+        let not_asked = |open: &OpenRequest| open.id.is_none() && !open.unconfirmed;
+        if !self.sessions.slot(at).state.requests.values().any(not_asked) {
+            return;
+        }
+        for (key, open) in &mut self.sessions.change(at).requests {
+            if not_asked(open) {
+                open.unconfirmed = true;
+                out.say(&session, AgentEvent::RequestUnconfirmed { key: RequestKey::from(key.as_str()) });
+            }
+        }
     }
 
     /// A request that this version cannot put to anybody: refused, never left unanswered.
-    pub(super) fn unanswerable(&mut self, id: &RawValue, method: &str, details: Value, out: &mut Translated) {
+    fn unanswerable(
+        &mut self,
+        at: Option<usize>,
+        id: &RawValue,
+        method: &str,
+        details: Value,
+        out: &mut Translated,
+    ) {
         out.send(&RPC.refusal(id.get(), rpc::METHOD_NOT_FOUND, "this client cannot answer that"));
-        let at = details
-            .get("threadId")
-            .and_then(Value::as_str)
-            .and_then(|thread| self.sessions.of_thread(thread));
         let event = AgentEvent::Notice {
             level: NoticeLevel::Warning,
             message: format!(
@@ -149,13 +149,28 @@ impl CodexAdapter {
     ) -> Result<(), CannotTell> {
         let unknown = || CannotTell::UnknownRequest(key.to_string());
         let open = self.sessions.slot(at).state.requests.get(key.as_str()).ok_or_else(unknown)?;
-        let decision = decision(answer, open).ok_or_else(unknown)?;
+        let Said { result, declines, stops } = forms::answer(&open.form, answer).ok_or_else(unknown)?;
+        let (identity, form) = (open.identity.clone(), open.form.clone());
         // Without an id it waits for the request to come again on the new connection.
         if let Some(id) = &open.id {
-            out.send(&RPC.answer(id, json!({ "decision": decision })));
+            out.send(&RPC.answer(id, result.clone()));
         }
         if let Some(open) = self.sessions.change(at).requests.get_mut(key.as_str()) {
-            open.answer = Some(decision);
+            open.answered = true;
+            open.answer = (result.to_string().len() <= MAX_KEPT_ANSWER_BYTES).then_some(result);
+        }
+        if declines
+            && matches!(form, Form::Decision { .. })
+            && let Some(item) = &identity.item
+        {
+            self.item_declined(at, item);
+        }
+        if stops
+            && identity.child.is_none()
+            && let Some(turn) = &identity.turn
+        {
+            // Cannot fail: the thread is open, because it asked.
+            self.interrupt(at, Some(turn), out).ok();
         }
         Ok(())
     }
@@ -166,47 +181,76 @@ impl CodexAdapter {
             self.sessions.slot(at).state.requests.iter().find(|(_, open)| open.id.as_ref() == Some(&id));
         // Not ours: one that was refused at once, or one of before this process knew the thread.
         let Some(key) = found.map(|(key, _)| key.clone()) else { return };
-        let answered =
-            self.sessions.change(at).requests.remove(&key).is_some_and(|open| open.answer.is_some());
+        self.settle_request(at, &key, true, out);
+    }
+
+    fn settle_request(&mut self, at: usize, key: &str, told: bool, out: &mut Translated) {
+        let Some(open) = self.sessions.change(at).requests.remove(key) else { return };
         let session = &self.sessions.slot(at).session;
-        out.say(session, AgentEvent::RequestSettled { key: RequestKey(key), confirmed: answered });
+        let confirmed = told && open.answered;
+        out.say(session, AgentEvent::RequestSettled { key: RequestKey::from(key), confirmed });
     }
-}
 
-fn options(method: &str, amendment: Option<&Value>) -> Vec<PermissionOption> {
-    let option = |id: &str, name: String, kind| PermissionOption { option_id: id.to_owned(), name, kind };
-    let files = method == FILE_APPROVAL;
-    let reach = if files { "these files" } else { "exactly this command" };
-    let mut options = vec![
-        option(ACCEPT, "Allow once".to_owned(), OptionKind::AllowOnce),
-        option(ACCEPT_FOR_SESSION, format!("Allow {reach} in this session"), OptionKind::AllowAlways),
-    ];
-    if let Some(rule) = amendment.filter(|_| !files) {
-        let words: Vec<&str> =
-            rule.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str).collect();
-        let name = format!("Allow commands that begin with `{}` for ever, in all sessions", words.join(" "));
-        options.push(option(ACCEPT_FOR_EVER, name, OptionKind::AllowAlways));
-    }
-    options.push(option(DECLINE, "Reject; the turn goes on".to_owned(), OptionKind::RejectOnce));
-    options.push(option(CANCEL, "Reject and stop the turn".to_owned(), OptionKind::Other));
-    options
-}
-
-/// The decision in the server's form; None for an option that was not offered.
-fn decision(answer: &Answer, open: &OpenRequest) -> Option<Value> {
-    let word = match answer {
-        Answer::Select { option_id } => option_id.as_str(),
-        Answer::Decline { .. } => DECLINE,
-        Answer::Cancel { .. } => CANCEL,
-        // Nothing that is asked here takes these.
-        Answer::Answers { .. } | Answer::Submit { .. } => return None,
-    };
-    match word {
-        ACCEPT | ACCEPT_FOR_SESSION | DECLINE | CANCEL => Some(Value::from(word)),
-        ACCEPT_FOR_EVER => {
-            let rule = open.amendment.as_ref()?;
-            Some(json!({ ACCEPT_FOR_EVER: { "execpolicy_amendment": rule } }))
+    /// An item is over, and with it what was asked about it: a tool of a client, whose answer is never confirmed
+    /// otherwise (measured), and what was not asked again after a lost connection.
+    pub(super) fn item_over(&mut self, at: usize, item: &ItemKey, out: &mut Translated) {
+        let over: Vec<(String, bool)> = self
+            .sessions
+            .slot(at)
+            .state
+            .requests
+            .iter()
+            .filter(|(_, open)| open.identity.item.as_ref() == Some(item))
+            .filter(|(_, open)| open.id.is_none() || open.identity.method == CLIENT_TOOL)
+            .map(|(key, open)| (key.clone(), open.identity.method == CLIENT_TOOL))
+            .collect();
+        for (key, told) in over {
+            self.settle_request(at, &key, told, out);
         }
-        _ => None,
+    }
+
+    /// A read shows that the thread waits for nobody: what was not asked again is gone.
+    pub(super) fn nothing_is_asked(&mut self, at: usize, out: &mut Translated) {
+        let gone = |open: &OpenRequest| {
+            open.id.is_none()
+                && open.identity.child.is_none()
+                && matches!(open.form, Form::Decision { .. } | Form::Answers | Form::Permissions(_))
+        };
+        let gone: Vec<String> = self
+            .sessions
+            .slot(at)
+            .state
+            .requests
+            .iter()
+            .filter(|(_, open)| gone(open))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in gone {
+            self.settle_request(at, &key, false, out);
+        }
+    }
+
+    /// The requests of a turn end with it: the session closes them, and the server settles them without a word, or with
+    /// one that comes late.
+    pub(super) fn forget_requests_of(&mut self, at: usize, child: Option<&ThreadId>, turn: &str) {
+        let of_turn = |open: &OpenRequest| {
+            open.identity.child.as_ref() == child
+                && open.identity.turn.as_ref().is_some_and(|of| of.as_str() == turn)
+        };
+        if self.sessions.slot(at).state.requests.values().any(of_turn) {
+            self.sessions.change(at).requests.retain(|_, open| !of_turn(open));
+        }
+    }
+}
+
+/// Whether a thread's status, as a read shows it, says that it waits for no answer.
+pub(super) fn waits_for_nobody(status: &Value) -> bool {
+    let waits = |flag: &Value| flag == "waitingOnApproval" || flag == "waitingOnUserInput";
+    match status.get("type").and_then(Value::as_str) {
+        Some("active") => {
+            status.get("activeFlags").and_then(Value::as_array).is_some_and(|flags| !flags.iter().any(waits))
+        }
+        Some("idle") => true,
+        _ => false,
     }
 }

@@ -1,17 +1,29 @@
 //! What the adapter remembers: one value for the connection, one per thread. Streamed text changes neither.
 
+use super::catalogue::CatalogueRead;
+use super::controls::After;
 use crate::sessions::ThreadState;
-use mainstay_core::content::Failure;
-use mainstay_core::{ItemKey, ProviderTurn, SessionId, SessionOptions, SubmissionId, ThreadId};
+use mainstay_core::content::{Failure, ItemKind};
+use mainstay_core::work::ForkPoint;
+use mainstay_core::{
+    ControlId, ItemKey, ProviderTurn, SessionId, SessionOptions, SubmissionId, TaskKey, ThreadId,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Saved states of another version are dropped.
-pub(super) const STATE_VERSION: u32 = 2;
+pub(super) const STATE_VERSION: u32 = 3;
 
 /// Approvals of one thread that are open at once. One more is declined, with a notice: the state must stay small.
 pub(super) const MAX_OPEN_REQUESTS: usize = 32;
+/// The longest answer, in bytes of JSON, that is kept to be given again after a lost connection. A longer one is not: the
+/// request then stays unconfirmed.
+pub(super) const MAX_KEPT_ANSWER_BYTES: usize = 1024;
+/// The longest rights, in bytes of JSON, that can be granted. Longer ones are declined, with a notice.
+pub(super) const MAX_PERMISSIONS_BYTES: usize = 2 * 1024;
+/// Rules about hosts that are offered with one approval.
+pub(super) const MAX_NETWORK_RULES: usize = 4;
 /// The longest proposed rule, in bytes of JSON, that is offered for ever. A longer one is not offered.
 pub(super) const MAX_AMENDMENT_BYTES: usize = 512;
 /// Tries of one interrupt. Measured: 2 to 11 were needed. After the last one the user is told.
@@ -28,10 +40,31 @@ pub(super) const INTERRUPT_IDS: u64 = 1 << 48;
 /// Turns that are asked for at once: whole turns may be large.
 pub(super) const HISTORY_PAGE: u32 = 10;
 /// Turns that are asked for at once where a page could not be read: what was too long may then fit. Where it still
-/// cannot be read, the question stays without an answer.
+/// cannot be read, only the ends of the turns are asked for; where that fails too, the question stays without an answer.
 pub(super) const SMALL_HISTORY_PAGE: u32 = 2;
 /// Pages that are read for one question. What is not found in them is not proven absent.
 pub(super) const MAX_HISTORY_PAGES: u32 = 100;
+
+/// Sub-agents of one session that are followed at once.
+pub(super) const MAX_CHILDREN: usize = 64;
+/// What threads said, in bytes, that no session has yet. A sub-agent's first words come before it is named; what has no
+/// room is not shown, and what it asks is refused, with a notice.
+pub(super) const MAX_STRANGER_BYTES: usize = 16 * 1024;
+/// Requests of ours that are unanswered at once. Measured: 400 at once are all answered, of 1,000 some are dropped
+/// without a word. Above this number reads wait for an answer to one before; what carries a message or a stop never waits.
+pub(super) const MAX_IN_FLIGHT: usize = 50;
+/// Reads that wait for their turn. More than that many sessions never share a process; one more is refused at once,
+/// as if the server had.
+pub(super) const MAX_WAITING: usize = 200;
+/// How long an answer may take, ms by the keeper's clock, before it is said to be overdue. A read is then given up; what
+/// carries a message or opens a thread is only said to be late, because it may still be taken.
+pub(super) const ANSWER_WITHIN_MS: i64 = 120_000;
+/// Open items of one thread that are remembered, to be closed with their turn. An older one stays open until it
+/// completes or the process ends.
+pub(super) const MAX_OPEN_ITEMS: usize = 64;
+/// Frames of a thread, in bytes, that are kept while it is being opened. Later ones are left out, with a notice: the
+/// history and the whole texts of finished items have what they said.
+pub(super) const MAX_EARLY_BYTES: usize = 12 * 1024;
 
 /// How far the handshake is.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -71,20 +104,29 @@ pub(super) struct Look {
     /// The id of the request that asked for it: says nothing of an input that was given after it.
     #[serde(default)]
     pub(super) asked: u64,
+    /// Without the turns' items: how they ended, and no more.
+    #[serde(default)]
+    pub(super) ends_only: bool,
 }
 
 impl Look {
     pub(super) const fn first(why: Lookup) -> Self {
-        Self { why, page: 0, limit: HISTORY_PAGE, cursor: None, asked: 0 }
+        Self { why, page: 0, limit: HISTORY_PAGE, cursor: None, asked: 0, ends_only: false }
     }
 
     pub(super) fn next(&self, cursor: Value) -> Self {
         Self { page: self.page + 1, cursor: Some(cursor), ..self.clone() }
     }
 
-    /// The same page with fewer turns; None: it was a small one already.
+    /// The same page with fewer turns, then with their ends only; None: it was that already.
     pub(super) fn smaller(&self) -> Option<Self> {
-        (self.limit > SMALL_HISTORY_PAGE).then(|| Self { limit: SMALL_HISTORY_PAGE, ..self.clone() })
+        if self.ends_only {
+            None
+        } else if self.limit > SMALL_HISTORY_PAGE {
+            Some(Self { limit: SMALL_HISTORY_PAGE, ..self.clone() })
+        } else {
+            Some(Self { limit: HISTORY_PAGE, ends_only: true, ..self.clone() })
+        }
     }
 }
 
@@ -103,6 +145,39 @@ pub(super) enum Asked {
     /// `thread/read` of a thread that cannot be taken up again yet.
     Status {
         session: SessionId,
+    },
+    /// Something beside messages.
+    Control {
+        session: SessionId,
+        control: ControlId,
+        after: After,
+    },
+    /// The newest turn after going back.
+    RevertProof {
+        session: SessionId,
+        control: ControlId,
+        turn: ProviderTurn,
+    },
+    /// `thread/unsubscribe`.
+    Close {
+        session: SessionId,
+    },
+    /// `model/list` and other reads that concern the process.
+    Catalogue(CatalogueRead),
+    /// `thread/read`, where the history could not tell whether a turn is over.
+    StillRuns {
+        session: SessionId,
+        turn: ProviderTurn,
+    },
+    /// `thread/resume` of a sub-agent's thread on a new connection.
+    ReattachChild {
+        session: SessionId,
+        child: ThreadId,
+    },
+    /// Its newest turn.
+    ChildHistory {
+        session: SessionId,
+        child: ThreadId,
     },
     /// `thread/turns/list`.
     History {
@@ -127,24 +202,62 @@ pub(super) enum Asked {
         session: SessionId,
         turn: ProviderTurn,
     },
-    /// `thread/unsubscribe`.
-    Close {
-        session: SessionId,
-    },
+    /// What was asked for a session that has left: its answer concerns nobody.
+    Forgotten,
 }
 
 impl Asked {
     pub(super) fn session(&self) -> Option<&SessionId> {
         match self {
-            Self::Initialize => None,
-            Self::Open { session }
-            | Self::Reattach { session }
+            Self::Initialize | Self::Catalogue(_) | Self::Forgotten => None,
+            Self::Control { session, .. }
+            | Self::RevertProof { session, .. }
             | Self::Close { session }
+            | Self::Open { session }
+            | Self::Reattach { session }
             | Self::Status { session }
+            | Self::StillRuns { session, .. }
+            | Self::ReattachChild { session, .. }
+            | Self::ChildHistory { session, .. }
             | Self::History { session, .. }
             | Self::StartTurn { session, .. }
             | Self::Steer { session, .. }
             | Self::Interrupt { session, .. } => Some(session),
+        }
+    }
+
+    /// Whether a read: without its answer something is not known, and nothing is done or left undone.
+    pub(super) const fn may_be_given_up(&self) -> bool {
+        matches!(
+            self,
+            Self::Status { .. }
+                | Self::StillRuns { .. }
+                | Self::History { .. }
+                | Self::ChildHistory { .. }
+                | Self::RevertProof { .. }
+                | Self::Catalogue(_)
+        )
+    }
+
+    /// Whether it is an order about this session's goal.
+    pub(super) fn orders_goal_of(&self, session: &SessionId) -> bool {
+        matches!(self, Self::Control { session: of, after: After::Goal { .. }, .. } if of == session)
+    }
+
+    /// For people.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Initialize => "initialize",
+            Self::Open { .. } => "opening the thread",
+            Self::Reattach { .. } | Self::ReattachChild { .. } => "taking the thread up again",
+            Self::Status { .. } | Self::StillRuns { .. } => "the thread's status",
+            Self::History { .. } | Self::ChildHistory { .. } => "the thread's history",
+            Self::StartTurn { .. } | Self::Steer { .. } => "a message",
+            Self::Interrupt { .. } => "a stop",
+            Self::Control { .. } | Self::RevertProof { .. } => "an order",
+            Self::Close { .. } => "leaving the thread",
+            Self::Catalogue(_) => "models and account",
+            Self::Forgotten => "something for a session that left",
         }
     }
 }
@@ -160,7 +273,62 @@ pub(super) struct Connection {
     #[serde(default)]
     pub(super) interrupts: u64,
     pub(super) handshake: Handshake,
-    pub(super) asked: BTreeMap<u64, Asked>,
+    pub(super) asked: BTreeMap<u64, InFlight>,
+    /// Reads that wait until fewer are in flight.
+    #[serde(default)]
+    pub(super) waiting: VecDeque<Waiting>,
+    /// Threads that no session has yet.
+    #[serde(default)]
+    pub(super) strangers: Vec<Stranger>,
+    /// The account's limits as they were last reported, in the server's shape.
+    #[serde(default)]
+    pub(super) rate_limits: Option<Value>,
+}
+
+/// A thread that no session has yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Stranger {
+    pub(super) thread: ThreadId,
+    /// What it said, as it came.
+    pub(super) frames: Vec<String>,
+}
+
+impl Stranger {
+    pub(super) fn bytes(&self) -> usize {
+        self.frames.iter().map(String::len).sum()
+    }
+}
+
+/// A sub-agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Child {
+    pub(super) thread: ThreadId,
+    /// An item named it.
+    #[serde(default)]
+    pub(super) named: bool,
+    /// The turn that runs in it.
+    pub(super) turn: Option<ProviderTurn>,
+    /// The turn of the session that its last turn came of; None: it had none yet.
+    pub(super) root: Option<ProviderTurn>,
+}
+
+/// A request that waits for its answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct InFlight {
+    pub(super) what: Asked,
+    /// The time of the first record after it was made; None: there was none yet.
+    pub(super) since: Option<i64>,
+    /// It was said that its answer is late.
+    #[serde(default)]
+    pub(super) late: bool,
+}
+
+/// A read that waits for its turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Waiting {
+    pub(super) what: Asked,
+    pub(super) method: String,
+    pub(super) params: Value,
 }
 
 /// How far a thread is.
@@ -176,6 +344,9 @@ pub(super) enum Phase {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Opening {
     pub(super) resume: Option<ThreadId>,
+    /// Make it as a branch.
+    #[serde(default)]
+    pub(super) fork: Option<ForkPoint>,
     pub(super) options: SessionOptions,
     /// Not yet settled.
     pub(super) doubtful: Vec<SubmissionId>,
@@ -228,6 +399,38 @@ pub(super) struct Interrupt {
     pub(super) due: bool,
 }
 
+/// An item that began and has not ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct OpenItem {
+    pub(super) key: ItemKey,
+    pub(super) turn: ProviderTurn,
+    pub(super) kind: ItemKind,
+    /// It may go on after its turn (a command, measured).
+    pub(super) outlives: bool,
+    /// Somebody said no to it.
+    pub(super) declined: bool,
+    /// The server's id of a command's process, by which it can be ended.
+    pub(super) process: Option<String>,
+    /// Of a command, for people; cut.
+    pub(super) title: String,
+    /// Its turn is over and it goes on: it was told as a task.
+    pub(super) task: bool,
+}
+
+/// Something that the model said whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct SaidItem {
+    pub(super) key: ItemKey,
+    pub(super) turn: ProviderTurn,
+}
+
+/// Options that the server took, and has not told to be in force.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct PendingSettings {
+    pub(super) control: ControlId,
+    pub(super) wanted: SessionOptions,
+}
+
 /// What failed a turn, until the turn's end is said.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct TurnFailure {
@@ -235,20 +438,53 @@ pub(super) struct TurnFailure {
     pub(super) failure: Failure,
 }
 
-/// An approval that is open.
+/// A request of the server that is open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct OpenRequest {
     /// The JSON text of its id on the open connection; None after a disconnect, until it is sent again.
     pub(super) id: Option<String>,
-    pub(super) method: String,
-    pub(super) turn: ProviderTurn,
-    pub(super) item: ItemKey,
-    /// Tells approvals of one item apart, where the server does.
-    pub(super) approval: Option<String>,
-    /// The rule that may be made for ever.
-    pub(super) amendment: Option<Value>,
-    /// What was answered; given again where the request comes again.
+    pub(super) identity: RequestIdentity,
+    pub(super) form: Form,
+    /// What was answered, whole; given again where the request comes again.
     pub(super) answer: Option<Value>,
+    /// It was answered. The answer may have been too long to be kept.
+    pub(super) answered: bool,
+    /// It was said that it may be void.
+    pub(super) unconfirmed: bool,
+}
+
+/// By what a request is known again on another connection: never by its id, which is another one there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RequestIdentity {
+    pub(super) method: String,
+    /// The thread that asks, where it is a sub-agent's.
+    pub(super) child: Option<ThreadId>,
+    pub(super) turn: Option<ProviderTurn>,
+    pub(super) item: Option<ItemKey>,
+    /// What tells requests of one item or turn apart, where the server says it: an approval's id, the MCP server.
+    pub(super) part: Option<String>,
+}
+
+/// What an answer to a request must look like.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum Form {
+    /// A decision about a command or a patch.
+    Decision {
+        /// The rule that may be made for ever.
+        amendment: Option<Value>,
+        /// The rules about hosts that may be made for ever.
+        network: Vec<Value>,
+    },
+    /// Rights beyond the sandbox: those that were asked for.
+    Permissions(Value),
+    /// Answers to questions.
+    Answers,
+    /// A form or a link of an MCP server.
+    Elicitation,
+    /// May an MCP tool run?
+    McpTool,
+    /// A call of a tool that another client has.
+    ClientTool,
 }
 
 /// A thread that is not taken up on this connection. It may live in the server all the same: a thread without any
@@ -309,6 +545,36 @@ pub(super) struct Thread {
     /// the history has of those turns, else the session would close items whose text is still to come.
     #[serde(default)]
     pub(super) held_ends: Vec<Value>,
+    /// Its sub-agents, in the order in which they became known.
+    #[serde(default)]
+    pub(super) children: Vec<Child>,
+    /// In the order in which they began.
+    #[serde(default)]
+    pub(super) open_items: Vec<OpenItem>,
+    /// Tries of the model's answer since it last was complete.
+    #[serde(default)]
+    pub(super) retries: u32,
+    /// Options whose confirmation is to come.
+    #[serde(default)]
+    pub(super) settings: Vec<PendingSettings>,
+    /// There is a goal that the agent works towards by itself.
+    #[serde(default)]
+    pub(super) goal_active: bool,
+    /// The digest of the goal that was told last.
+    #[serde(default)]
+    pub(super) goal_told: Option<String>,
+    /// The goal is being paused: a turn that starts for it all the same is to be stopped.
+    #[serde(default)]
+    pub(super) goal_pausing: bool,
+    /// Messages that completed in the model's answer which is not complete yet: a retried answer repeats them.
+    #[serde(default)]
+    pub(super) unsettled: Vec<SaidItem>,
+    /// Frames that came while the thread was being opened, as they came. They are read when it is open.
+    #[serde(default)]
+    pub(super) early: Vec<String>,
+    /// Some of them had no room.
+    #[serde(default)]
+    pub(super) early_lost: bool,
     /// By the key that the session knows.
     pub(super) requests: BTreeMap<String, OpenRequest>,
 }
@@ -317,9 +583,19 @@ impl ThreadState for Thread {
     fn thread_id(&self) -> Option<&str> {
         self.thread.as_ref().map(ThreadId::as_str)
     }
+
+    fn other_thread_ids(&self) -> Vec<&str> {
+        self.children.iter().map(|child| child.thread.as_str()).collect()
+    }
 }
 
 impl Thread {
+    /// The server's id of the process of a command that goes on after its turn.
+    pub(super) fn background_process(&self, key: &TaskKey) -> Option<&str> {
+        let of = |open: &&OpenItem| open.task && open.key.as_str() == key.as_str();
+        self.open_items.iter().find(of)?.process.as_deref()
+    }
+
     pub(super) fn runs(&self, turn: &str) -> bool {
         self.running.as_ref().is_some_and(|running| running.turn.as_str() == turn)
     }

@@ -1,18 +1,18 @@
 //! Threads: made, taken up again in a new process, taken up again on a new connection.
 
 use super::errors::Refused;
+use super::launch_params::{self, sandbox_policy, thread_params};
 use super::state::{Asked, Handshake, Input, Look, Lookup, MAX_REATTACH_TRIES, Opening, Phase, Seen, Thread};
-use super::{CodexAdapter, errors, warn};
-use crate::adapter::{CannotTell, Translated};
+use super::{CodexAdapter, errors, requests, warn};
+use crate::adapter::{CannotTell, ThreadContext, Translated};
 use crate::rpc::RpcError;
 use mainstay_core::content::{Failure, FailureCode};
+use mainstay_core::work::ForkPoint;
 use mainstay_core::{AgentEvent, SessionOptions, SubmissionId, ThreadId};
 use serde_json::{Value, json};
 
-/// When the agent asks, where the session says nothing: only to leave the sandbox.
-const DEFAULT_APPROVAL: &str = "on-request";
-/// What commands may touch, where the session says nothing.
-const DEFAULT_SANDBOX: &str = "workspace-write";
+/// The mode that holds where none is chosen.
+const DEFAULT_MODE: &str = "default";
 /// The status of a thread that is not in the server's memory.
 pub(super) const NOT_LOADED: &str = "notLoaded";
 
@@ -21,6 +21,7 @@ impl CodexAdapter {
         &mut self,
         at: usize,
         resume: Option<&ThreadId>,
+        fork: Option<&ForkPoint>,
         options: &SessionOptions,
         doubtful: &[SubmissionId],
         out: &mut Translated,
@@ -34,25 +35,22 @@ impl CodexAdapter {
             _ if !self.ready() => return Err(CannotTell::NotConnected),
             _ => {}
         }
-        let context = &self.sessions.slot(at).context;
-        for (given, what) in [
-            (!context.mcp_servers.is_empty(), "MCP servers"),
-            (!context.additional_directories.is_empty(), "further folders"),
-        ] {
-            if given {
-                let message =
-                    format!("the session's {what} are not handed to Codex yet; its own configuration holds");
-                warn(out, &session, message, None);
-            }
+        let left_out = launch_params::left_out(&self.sessions.slot(at).context);
+        if !left_out.is_empty() {
+            let message = format!("Codex takes no MCP servers of this kind: {}", left_out.join(", "));
+            warn(out, &session, message, None);
         }
         *self.sessions.change(at) = Thread {
             phase: Phase::Opening,
             opening: Some(Opening {
                 resume: resume.cloned(),
+                fork: fork.cloned(),
                 options: options.clone(),
                 doubtful: doubtful.to_vec(),
             }),
             options: options.clone(),
+            // Known from now on: what comes of it before the answer is kept for when it is open.
+            thread: resume.cloned(),
             ..Thread::default()
         };
         self.sessions.index_thread(at);
@@ -60,56 +58,26 @@ impl CodexAdapter {
         Ok(())
     }
 
-    /// Leaves the thread: its process goes on with others.
-    pub(super) fn close_thread(&mut self, at: usize, out: &mut Translated) -> Result<(), CannotTell> {
-        let slot = self.sessions.slot(at);
-        let (session, thread) = (slot.session.clone(), slot.state.thread.clone());
-        let Some(thread) = thread.filter(|_| slot.state.phase == Phase::Open && self.ready()) else {
-            // Nothing that could be left: not open, or open on a connection that is gone.
-            self.thread_left(at, out);
-            return Ok(());
-        };
-        let asked = Asked::Close { session };
-        let frame = self.ask(asked, "thread/unsubscribe", json!({ "threadId": thread }));
-        out.send(&frame);
-        Ok(())
-    }
-
-    pub(super) fn thread_left(&mut self, at: usize, out: &mut Translated) {
-        let session = self.sessions.slot(at).session.clone();
-        // A refusal says that it is not loaded: it is left all the same.
-        *self.sessions.change(at) = Thread::default();
-        self.sessions.index_thread(at);
-        out.say(&session, AgentEvent::ThreadClosed);
-    }
-
     /// Asks for the thread; again on each new connection until it is open.
     pub(super) fn send_open(&mut self, at: usize, out: &mut Translated) {
         let slot = self.sessions.slot(at);
         let Some(opening) = &slot.state.opening else { return };
-        let options = &opening.options;
-        let mut params = json!({
-            "cwd": slot.context.cwd,
-            "approvalPolicy": options.approval.as_deref().unwrap_or(DEFAULT_APPROVAL),
-            // Given also on resume: in a new process the sandbox falls back to the configured one.
-            "sandbox": options.sandbox.as_deref().unwrap_or(DEFAULT_SANDBOX),
-        });
-        for (name, value) in [
-            ("model", options.model.as_ref()),
-            ("serviceTier", options.tier.as_ref()),
-            ("developerInstructions", slot.context.instructions.as_ref()),
-        ] {
-            if let Some(value) = value {
-                params[name] = json!(value);
-            }
-        }
-        let method = match &opening.resume {
-            None => "thread/start",
-            Some(thread) => {
+        let mut params = thread_params(&slot.context, &opening.options);
+        let method = match (&opening.resume, &opening.fork) {
+            (Some(thread), _) => {
                 params["threadId"] = json!(thread);
                 params["excludeTurns"] = json!(true);
                 "thread/resume"
             }
+            (None, Some(point)) => {
+                params["threadId"] = json!(point.thread);
+                params["excludeTurns"] = json!(true);
+                if let Some(last) = &point.last_turn {
+                    params["lastTurnId"] = json!(last.turn);
+                }
+                "thread/fork"
+            }
+            (None, None) => "thread/start",
         };
         let asked = Asked::Open { session: slot.session.clone() };
         let frame = self.ask(asked, method, params);
@@ -122,17 +90,17 @@ impl CodexAdapter {
             Ok(result) => result,
             Err(error) => {
                 *self.sessions.change(at) = Thread::default();
+                self.sessions.index_thread(at);
                 out.say(&session, AgentEvent::ThreadRefused { failure: errors::refusal_failure(&error) });
                 return;
             }
         };
         let Some(id) = result.pointer("/thread/id").and_then(Value::as_str) else {
             *self.sessions.change(at) = Thread::default();
+            self.sessions.index_thread(at);
             let failure = Failure {
-                code: FailureCode::Protocol,
-                message: "the agent opened a thread without an id".to_owned(),
                 provider: Some(result),
-                resets_at: None,
+                ..Failure::new(FailureCode::Protocol, "the agent opened a thread without an id")
             };
             out.say(&session, AgentEvent::ThreadRefused { failure });
             return;
@@ -140,6 +108,11 @@ impl CodexAdapter {
         let thread = self.sessions.change(at);
         thread.thread = Some(ThreadId::from(id));
         let resumed = thread.opening.as_ref().is_some_and(|opening| opening.resume.is_some());
+        // A branch begins with the turns that it was given: they are not shown again.
+        let branched = thread.opening.as_ref().is_some_and(|opening| opening.fork.is_some()) && !resumed;
+        if branched {
+            thread.seen = Seen::Unsure;
+        }
         self.sessions.index_thread(at);
         self.took_options(at, &result, "sandbox", "reasoningEffort", out);
         if resumed {
@@ -165,10 +138,13 @@ impl CodexAdapter {
     pub(super) fn reattach(&mut self, at: usize, out: &mut Translated) {
         let slot = self.sessions.slot(at);
         let Some(thread) = &slot.state.thread else { return };
-        let params = json!({ "threadId": thread, "excludeTurns": true });
+        // On a loaded thread the server ignores all of it (measured); one that it has unloaded in the meantime comes back
+        // with it, and not with the configured sandbox.
+        let mut params = thread_params(&slot.context, &slot.state.options);
+        params["threadId"] = json!(thread);
+        params["excludeTurns"] = json!(true);
         let asked = Asked::Reattach { session: slot.session.clone() };
-        let frame = self.ask(asked, "thread/resume", params);
-        out.send(&frame);
+        self.read(asked, "thread/resume", params, out);
     }
 
     pub(super) fn reattached(&mut self, at: usize, result: Result<Value, RpcError>, out: &mut Translated) {
@@ -179,7 +155,11 @@ impl CodexAdapter {
                     self.took_options(at, &answer, "sandbox", "reasoningEffort", out);
                 }
                 self.sessions.change(at).detached = None;
+                if answer.pointer("/thread/status").is_some_and(requests::waits_for_nobody) {
+                    self.nothing_is_asked(at, out);
+                }
                 self.ask_history(at, Look::first(Lookup::Reattach), out);
+                self.reattach_children(at, out);
                 return;
             }
             Err(error) => error,
@@ -270,8 +250,7 @@ impl CodexAdapter {
         let slot = self.sessions.slot(at);
         let params = json!({ "threadId": slot.state.thread, "includeTurns": false });
         let asked = Asked::Status { session: slot.session.clone() };
-        let frame = self.ask(asked, "thread/read", params);
-        out.send(&frame);
+        self.read(asked, "thread/read", params, out);
     }
 
     /// What a thread does that could not be taken up again.
@@ -304,7 +283,7 @@ impl CodexAdapter {
             return;
         }
         let asking = |asked: &Asked| matches!(asked, Asked::Reattach { session } | Asked::Status { session } if *session == slot.session);
-        let already = self.connection.asked.values().any(asking);
+        let already = self.asking().any(asking);
         let detached = self.sessions.change(at).detached.get_or_insert_default();
         detached.idle = false;
         detached.gone = closed;
@@ -328,23 +307,29 @@ impl CodexAdapter {
             model: text("model"),
             effort: text(effort_name),
             tier: text("serviceTier"),
-            mode: None,
+            mode: report.pointer("/collaborationMode/mode").and_then(Value::as_str).map(str::to_owned),
             sandbox: report
                 .get(sandbox_name)
                 .and_then(|sandbox| sandbox_word(sandbox.get("type")?.as_str()?)),
             approval: text("approvalPolicy"),
         };
         let mut options = self.sessions.slot(at).state.options.clone();
+        let default_mode = in_force.mode.as_deref() == Some(DEFAULT_MODE) && options.mode.is_none();
         for (ours, reported) in [
             (&mut options.model, &in_force.model),
             (&mut options.effort, &in_force.effort),
             (&mut options.tier, &in_force.tier),
+            (&mut options.mode, &in_force.mode),
             (&mut options.sandbox, &in_force.sandbox),
             (&mut options.approval, &in_force.approval),
         ] {
             if reported.is_some() {
                 ours.clone_from(reported);
             }
+        }
+        if default_mode {
+            // Nobody chose one: it is said only where it takes the place of another.
+            options.mode = None;
         }
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);
@@ -367,15 +352,64 @@ fn sandbox_word(policy: &str) -> Option<String> {
     Some(word.to_owned())
 }
 
-/// The type of a policy from the word that `thread/start` takes.
-pub(super) fn sandbox_policy(word: &str) -> Option<Value> {
-    let policy = match word {
-        "read-only" => "readOnly",
-        "workspace-write" => "workspaceWrite",
-        "danger-full-access" => "dangerFullAccess",
-        _ => return None,
-    };
-    Some(json!({ "type": policy }))
+/// Takes over what is wanted and not in force, and gives it.
+pub(super) fn take_over(in_force: &mut SessionOptions, wanted: &SessionOptions) -> SessionOptions {
+    let mut changed = SessionOptions::default();
+    for (wanted, in_force, changed) in [
+        (&wanted.model, &mut in_force.model, &mut changed.model),
+        (&wanted.effort, &mut in_force.effort, &mut changed.effort),
+        (&wanted.tier, &mut in_force.tier, &mut changed.tier),
+        (&wanted.mode, &mut in_force.mode, &mut changed.mode),
+        (&wanted.sandbox, &mut in_force.sandbox, &mut changed.sandbox),
+        (&wanted.approval, &mut in_force.approval, &mut changed.approval),
+    ] {
+        // The mode is reported only after it was changed: none is the default one.
+        let same = wanted == in_force || (in_force.is_none() && wanted.as_deref() == Some(DEFAULT_MODE));
+        if wanted.is_some() && !same {
+            changed.clone_from(wanted);
+            in_force.clone_from(wanted);
+        }
+    }
+    changed
+}
+
+/// The parameters of `thread/settings/update` for options that are to change. The failure names what the server has no
+/// word for.
+pub(super) fn changed_settings(
+    changed: &SessionOptions,
+    in_force: &SessionOptions,
+    context: &ThreadContext,
+) -> Result<Value, Failure> {
+    let mut params = json!({});
+    for (name, value) in [
+        ("model", &changed.model),
+        ("effort", &changed.effort),
+        ("serviceTier", &changed.tier),
+        ("approvalPolicy", &changed.approval),
+    ] {
+        if let Some(value) = value {
+            params[name] = json!(value);
+        }
+    }
+    if let Some(sandbox) = &changed.sandbox {
+        let policy = sandbox_policy(sandbox, context).ok_or_else(|| {
+            let message = format!(
+                "the agent has no sandbox {sandbox:?}; it has read-only, workspace-write, danger-full-access"
+            );
+            Failure::new(FailureCode::AgentRefused, message)
+        })?;
+        params["sandboxPolicy"] = policy;
+    }
+    if let Some(mode) = &changed.mode {
+        // A mode comes with the model and the effort that hold in it.
+        let model = changed.model.as_ref().or(in_force.model.as_ref());
+        let effort = changed.effort.as_ref().or(in_force.effort.as_ref());
+        params["collaborationMode"] = json!({
+            "mode": mode,
+            "settings": { "model": model, "reasoning_effort": effort, "developer_instructions": null },
+        });
+    }
+    Ok(params)
 }
 
 impl Thread {

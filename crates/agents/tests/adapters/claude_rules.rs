@@ -259,8 +259,8 @@ fn options_are_set_and_confirmed() {
     let mut harness = open();
     let changed = SessionOptions { mode: Some("acceptEdits".to_owned()), ..SessionOptions::default() };
     let set = |changed: &SessionOptions| Control::SetOptions {
-        options: changed.clone().into(),
-        changed: changed.clone().into(),
+        options: Box::new(changed.clone()),
+        changed: Box::new(changed.clone()),
     };
     assert!(control(&mut harness, "k1", set(&changed)).is_empty());
     let lines = answered(&mut harness, "set-mode", &json!({"mode": "acceptEdits"}));

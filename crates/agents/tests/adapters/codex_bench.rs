@@ -101,7 +101,11 @@ pub(crate) fn reconnect(harness: &mut Harness) -> Vec<String> {
     harness.disconnect();
     let sent = handshake(harness);
     assert!(sent[2].contains("thread/resume") && sent[2].contains(r#""excludeTurns":true"#), "{sent:?}");
-    answer(harness, "thread/resume", &thread("T"))
+    answer(harness, "thread/resume", &active_thread_that("waitingOnApproval"))
+}
+
+pub(crate) fn active_thread_that(waits: &str) -> Value {
+    json!({ "thread": { "id": "T", "status": { "type": "active", "activeFlags": [waits] } } })
 }
 
 pub(crate) fn history(harness: &mut Harness, turns: &Value, next: &Value) -> Vec<String> {

@@ -26,6 +26,7 @@ fn an_unreadable_history_proves_nothing() {
     harness.open_with("s1", Some("T"), SessionOptions::default(), &["m1"]);
     answer(&mut harness, "thread/resume", &thread("T"));
     refuse(&mut harness, "thread/turns/list", "no");
+    refuse(&mut harness, "thread/turns/list", "no");
     let said = refuse(&mut harness, "thread/turns/list", "no");
     assert!(said.iter().all(|line| !line.contains("InputAbsent")), "{said:?}");
     assert_eq!(said[said.len() - 2..], ["s1: InputUnknown m1", "s1: ThreadOpened T resumed"]);
@@ -37,6 +38,7 @@ fn an_unreadable_history_proves_nothing() {
         let id = harness.sent_id("thread/turns/list");
         harness.oversize(99_000_000, format!(r#"{{"id":{id},"result":{{"data":["#).as_bytes())
     };
+    oversize();
     oversize();
     let said = oversize();
     assert!(said.iter().all(|line| !line.contains("InputAbsent")), "{said:?}");
@@ -73,6 +75,7 @@ fn a_lost_connection_is_made_good_from_the_history() {
             r#"s1: ItemCompleted a1 in U1 AgentMessage Completed "done""#,
             "s1: TurnEnded U1 Completed -",
             "s1: TurnStarted U2 Unknown -",
+            "s1: TurnStarted U2 Client -",
             r#"s1: ItemCompleted u2 in U2 UserMessage Completed content=[{"text":"hello","type":"text"}]"#,
             "s1: ThreadOpened T resumed",
         ]
@@ -192,6 +195,8 @@ fn an_input_is_given_up_when_the_history_cannot_be_read_also_in_a_smaller_page()
         assert_eq!(harness.sent[0]["params"]["limit"], 10);
         unreadable(&mut harness);
         assert_eq!(harness.sent[0]["params"]["limit"], 2);
+        unreadable(&mut harness);
+        assert_eq!(harness.sent[0]["params"]["itemsView"], "summary");
         let said = unreadable(&mut harness);
         assert!(harness.sent.is_empty(), "not for ever");
         assert_eq!(said[said.len() - 2..], ["s1: InputUnknown m1", "s1: ThreadOpened T resumed"]);
@@ -206,6 +211,7 @@ fn an_input_is_given_up_when_the_history_cannot_be_read_also_in_a_smaller_page()
         let mut harness = named();
         harness.message(&started("U1"));
         harness.message(&ended("U1", "failed"));
+        unreadable(&mut harness);
         unreadable(&mut harness);
         assert_eq!(unreadable(&mut harness).last().map(String::as_str), Some("s1: InputUnknown m1"));
         assert!(harness.start("s1", "m2", "x").is_ok());
@@ -259,9 +265,12 @@ fn an_approval_keeps_its_key_over_a_lost_connection() {
     let mut harness = running();
     harness.message(&approval(0));
     reconnect(&mut harness);
-    let turns = json!([{ "id": "U1", "status": "inProgress", "items": [] }]);
-    history(&mut harness, &turns, &Value::Null);
+    let asked = harness.sent_id("thread/turns/list");
+    // Measured: it is asked again between the answer to the resumption and the answer to what follows.
     assert_eq!(harness.message(&approval(7)), Vec::<String>::new(), "it is the same request");
+    let turns = json!([{ "id": "U1", "status": "inProgress", "items": [] }]);
+    let said = harness.message(&json!({ "id": asked, "result": { "data": turns, "nextCursor": null } }));
+    assert_eq!(said, ["s1: ThreadOpened T resumed"]);
     harness.answer("s1", "1:0", select("accept"), Vec::new()).expect("is open");
     assert_eq!(harness.sent, [json!({ "id": 7, "result": { "decision": "accept" } })]);
     let resolved = event("serverRequest/resolved", json!({ "requestId": 7 }));
@@ -294,7 +303,7 @@ fn an_answer_that_was_lost_with_its_connection_is_given_again() {
             harness.answer("s1", "1:0", select("decline"), Vec::new()).expect("is open");
             assert!(harness.sent.is_empty());
             handshake(&mut harness);
-            answer(&mut harness, "thread/resume", &thread("T"));
+            answer(&mut harness, "thread/resume", &active_thread_that("waitingOnApproval"));
         } else {
             harness.answer("s1", "1:0", select("decline"), Vec::new()).expect("is open");
             reconnect(&mut harness);
@@ -537,8 +546,58 @@ fn an_unreadable_history_holds_nothing_back_also_where_a_turn_ran() {
     harness.message(&started("V"));
     reconnect(&mut harness);
     refuse(&mut harness, "thread/turns/list", "no");
+    refuse(&mut harness, "thread/turns/list", "no");
     let said = refuse(&mut harness, "thread/turns/list", "no");
     assert!(said.contains(&"s1: InputUnknown m1".to_owned()), "{said:?}");
+}
+
+#[test]
+fn a_turn_whose_end_the_history_cannot_tell_does_not_stay_open_where_the_thread_is_idle() {
+    for (status, ended) in [("idle", true), ("systemError", true), ("active", false)] {
+        let mut harness = running();
+        reconnect(&mut harness);
+        refuse(&mut harness, "thread/turns/list", "no");
+        refuse(&mut harness, "thread/turns/list", "no");
+        let said = refuse(&mut harness, "thread/turns/list", "no");
+        assert!(said.iter().all(|line| !line.contains("TurnEnded")), "{said:?}");
+        let said = answer(
+            &mut harness,
+            "thread/read",
+            &json!({ "thread": { "id": "T", "status": { "type": status } } }),
+        );
+        assert_eq!(
+            said.iter().any(|line| line.starts_with("s1: TurnEnded U1 Lost")),
+            ended,
+            "{status}: {said:?}"
+        );
+        if !ended {
+            assert_eq!(
+                harness.message(&ended_turn()),
+                ["s1: TurnEnded U1 Completed -"],
+                "its end comes live"
+            );
+        }
+    }
+}
+
+fn ended_turn() -> Value {
+    ended("U1", "completed")
+}
+
+#[test]
+fn ends_of_turns_alone_end_a_turn_and_prove_no_absence() {
+    let mut harness = running();
+    harness.message(&ended("U1", "completed"));
+    harness.start("s1", "m2", "hello").expect("can be told");
+    reconnect(&mut harness);
+    refuse(&mut harness, "thread/turns/list", "no");
+    refuse(&mut harness, "thread/turns/list", "no");
+    let turns =
+        json!([{ "id": "U2", "status": "completed", "items": [] }, { "id": "U1", "status": "completed" }]);
+    let said = history(&mut harness, &turns, &Value::Null);
+    assert!(said.iter().any(|line| line.contains("too long to be read whole")), "{said:?}");
+    assert!(said.contains(&"s1: TurnEnded U2 Completed -".to_owned()), "{said:?}");
+    assert!(said.contains(&"s1: InputUnknown m2".to_owned()), "{said:?}");
 }
 
 #[test]

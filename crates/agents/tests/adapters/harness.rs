@@ -3,11 +3,13 @@
 
 use crate::render;
 use mainstay_agents::{
-    Adapter, AgentKind, CannotTell, InHistory, Incoming, Record, Shown, ThreadContext, Translated, adapter,
+    Adapter, AgentKind, CannotTell, Catalogue, InHistory, Incoming, Record, Shown, ThreadContext, Translated,
+    adapter,
 };
 use mainstay_core::agent::Decision;
 use mainstay_core::content::{Answer, PermissionOption};
-use mainstay_core::{ContentBlock, SessionId, SessionOptions, SubmissionId, ThreadId};
+use mainstay_core::work::Control;
+use mainstay_core::{AgentEvent, ContentBlock, SessionId, SessionOptions, SubmissionId, ThreadId};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -23,14 +25,23 @@ pub(crate) struct Harness {
     life: Life,
     adapter: Box<dyn Adapter>,
     saved: BTreeMap<String, Vec<u8>>,
-    bound: Vec<SessionId>,
+    bound: Vec<(SessionId, ThreadContext)>,
     connection: u32,
+    /// The keeper's clock, ms.
+    pub(crate) now: i64,
     /// The conversation that the process was started for.
     pub(crate) conversation: Option<String>,
     /// Scopes that the last step changed.
     pub(crate) changed: Vec<String>,
+    /// The failures that were said in the last step, whole.
+    pub(crate) failures: Vec<Value>,
     /// The frames of the last step, as values.
     pub(crate) sent: Vec<Value>,
+}
+
+/// What sessions pin that pin nothing special.
+pub(crate) fn context() -> ThreadContext {
+    ThreadContext { cwd: "/work".to_owned(), ..ThreadContext::default() }
 }
 
 impl Harness {
@@ -42,20 +53,51 @@ impl Harness {
             saved: BTreeMap::new(),
             bound: Vec::new(),
             connection: 0,
+            now: 1_000,
             conversation: None,
             changed: Vec::new(),
+            failures: Vec::new(),
             sent: Vec::new(),
         }
     }
 
     fn context(&self) -> ThreadContext {
         let conversation = self.conversation.clone();
-        ThreadContext { cwd: "/work".to_owned(), conversation, ..ThreadContext::default() }
+        ThreadContext { conversation, ..context() }
     }
 
     pub(crate) fn bind(&mut self, session: &str) {
-        self.bound.push(SessionId::from(session));
-        self.adapter.bind(&SessionId::from(session), self.context());
+        self.bind_in(session, self.context());
+    }
+
+    /// With a context of its own.
+    pub(crate) fn bind_in(&mut self, session: &str, context: ThreadContext) {
+        self.bound.push((SessionId::from(session), context.clone()));
+        self.adapter.bind(&SessionId::from(session), context);
+    }
+
+    /// What the agent offers, where all of it was answered.
+    pub(crate) fn catalogue(&mut self) -> Option<Catalogue> {
+        self.adapter.take_catalogue()
+    }
+
+    pub(crate) fn ask_catalogue(&mut self) -> bool {
+        let mut out = Translated::default();
+        let asked = self.adapter.ask_catalogue(&mut out);
+        self.after_step(&out);
+        asked
+    }
+
+    pub(crate) fn unbind(&mut self, session: &str) {
+        self.bound.retain(|(bound, _)| bound.as_str() != session);
+        self.adapter.unbind(&SessionId::from(session));
+        self.after_step(&Translated::default());
+    }
+
+    /// A new adapter from what was saved, in which a session is not bound yet.
+    pub(crate) fn reload_without(&mut self, session: &str) {
+        self.bound.retain(|(bound, _)| bound.as_str() != session);
+        self.reload();
     }
 
     /// As a lane does with a process that another host opened.
@@ -73,6 +115,7 @@ impl Harness {
             .iter()
             .map(|frame| serde_json::from_slice(&frame.payload).expect("a frame is JSON"))
             .collect();
+        self.failures = translated.said.iter().filter_map(|said| failure(&said.event)).collect();
         self.changed.clear();
         for change in self.adapter.changes() {
             self.changed.push(change.scope.clone());
@@ -99,8 +142,8 @@ impl Harness {
         for (scope, body) in &self.saved {
             assert!(self.adapter.restore(scope, body), "{scope} could not be restored");
         }
-        for session in &self.bound {
-            self.adapter.bind(session, self.context());
+        for (session, context) in &self.bound {
+            self.adapter.bind(session, context.clone());
         }
     }
 
@@ -117,7 +160,7 @@ impl Harness {
 
     fn ingest(&mut self, incoming: Incoming<'_>) -> Vec<String> {
         let mut out = Translated::default();
-        self.adapter.ingest(Record { connection: self.connection, at: 1_000, incoming }, &mut out);
+        self.adapter.ingest(Record { connection: self.connection, at: self.now, incoming }, &mut out);
         self.after_step(&out);
         render::lines(&out)
     }
@@ -219,12 +262,27 @@ impl Harness {
         self.tell(session, &Decision::Answer { key: key.into(), answer, options })
     }
 
+    pub(crate) fn control(&mut self, session: &str, id: &str, control: Control) -> Vec<String> {
+        self.tell(session, &Decision::Control { id: id.into(), control }).expect("can be told")
+    }
+
     /// The id of the request with this method among the frames of the last step.
     pub(crate) fn sent_id(&self, method: &str) -> u64 {
         let frame = self.sent.iter().find(|frame| frame["method"] == method);
         let frame = frame.unwrap_or_else(|| panic!("no {method} was sent, but {:?}", self.sent));
         frame["id"].as_u64().expect("our ids are numbers")
     }
+}
+
+fn failure(event: &AgentEvent) -> Option<Value> {
+    let failure = match event {
+        AgentEvent::TurnEnded { failure: Some(failure), .. }
+        | AgentEvent::ThreadRefused { failure }
+        | AgentEvent::InputRejected { failure, .. }
+        | AgentEvent::Retrying { failure, .. } => failure,
+        _ => return None,
+    };
+    Some(serde_json::to_value(failure).expect("has a JSON form"))
 }
 
 pub(crate) fn select(option: &str) -> Answer {

@@ -5,7 +5,12 @@
 mod acp_rules;
 mod claude_rules;
 mod codex_bench;
+mod codex_children;
+mod codex_controls;
+mod codex_items;
+mod codex_many;
 mod codex_reattach;
+mod codex_requests;
 mod codex_rules;
 mod codex_steer;
 mod codex_takeover;

@@ -107,13 +107,20 @@ pub(crate) fn event(event: &AgentEvent) -> String {
             )
         }
         AgentEvent::RequestOpened(asked) => format!(
-            "RequestOpened {} in {} on {} {:?} {:?} [{}] {}",
+            "RequestOpened {} in {} on {}{} {:?} {:?} [{}]{}{} {}",
             asked.key,
             optional(asked.turn.as_ref()),
             optional(asked.item.as_ref()),
+            asked.child.as_ref().map(|child| format!(" of child {child}")).unwrap_or_default(),
             asked.kind,
             asked.title,
             ways(&asked.options),
+            if asked.questions.is_empty() {
+                String::new()
+            } else {
+                format!(" questions={}", json(&asked.questions))
+            },
+            asked.elicitation.as_ref().map(|form| format!(" form={}", json(form))).unwrap_or_default(),
             json(&asked.details)
         ),
         AgentEvent::RequestSettled { key, confirmed } => {

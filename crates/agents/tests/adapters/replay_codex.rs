@@ -9,7 +9,10 @@
 use crate::harness::{Harness, Life, select};
 use crate::recordings;
 use mainstay_agents::AgentKind;
-use mainstay_core::SessionOptions;
+use mainstay_core::content::Answer;
+use mainstay_core::question::Chosen;
+use mainstay_core::work::{Control, HistoryPoint};
+use mainstay_core::{Decision, SessionOptions};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
@@ -29,6 +32,7 @@ struct Replay {
     in_flight: HashMap<String, String>,
     sessions: usize,
     submissions: usize,
+    controls: usize,
 }
 
 impl Replay {
@@ -43,6 +47,7 @@ impl Replay {
             in_flight: HashMap::new(),
             sessions: 0,
             submissions: 0,
+            controls: 0,
         }
     }
 
@@ -106,6 +111,25 @@ impl Replay {
             ("turn/interrupt", Some(session)) => {
                 Ok(self.harness.interrupt(&session, params["turnId"].as_str()))
             }
+            ("turn/steer", Some(session)) => {
+                self.submissions += 1;
+                let submission =
+                    text("clientUserMessageId").unwrap_or_else(|| format!("m{}", self.submissions));
+                let prompt = params["input"][0]["text"].as_str().unwrap_or_default();
+                let turn = params["expectedTurnId"].as_str().unwrap_or_default();
+                let told = self.harness.steer(&session, turn, &submission, prompt);
+                if told.is_ok() && params["clientUserMessageId"].is_null() {
+                    self.in_flight.insert(thread, submission);
+                }
+                told
+            }
+            ("thread/unsubscribe", Some(session)) => self.harness.tell(&session, &Decision::CloseThread),
+            (_, Some(session)) if control(method, params).is_some() => {
+                self.controls += 1;
+                let id = format!("k{}", self.controls);
+                let control = control(method, params).expect("was asked");
+                self.harness.tell(&session, &Decision::Control { id: id.as_str().into(), control })
+            }
             _ => {
                 self.recorded.insert(message["id"].to_string(), (method.to_owned(), false));
                 return;
@@ -119,21 +143,17 @@ impl Replay {
     }
 
     fn client_answer(&mut self, message: &Value) {
-        let decision = &message["result"]["decision"];
-        let option = match decision {
-            Value::String(word) => word.clone(),
-            Value::Object(named) => named.keys().next().cloned().unwrap_or_default(),
-            _ => return,
-        };
+        let Some(answer) = answer_of(message) else { return };
         let key = format!("1:{}", message["id"]);
         let sessions: Vec<String> = (1..=self.sessions).map(|number| format!("s{number}")).collect();
+        let words = serde_json::to_string(&answer).expect("has a JSON form");
         for session in sessions {
-            if let Ok(lines) = self.harness.answer(&session, &key, select(&option), Vec::new()) {
-                self.note(&format!("> answer {option}"), &lines);
+            if let Ok(lines) = self.harness.answer(&session, &key, answer.clone(), Vec::new()) {
+                self.note(&format!("> answer {words}"), &lines);
                 return;
             }
         }
-        self.note(&format!("> answer {option}: to no open request"), &[]);
+        self.note(&format!("> answer {words}: to no open request"), &[]);
     }
 
     fn server(&mut self, message: &Value) {
@@ -183,6 +203,77 @@ impl Replay {
         let lines = self.harness.message(&message);
         self.note(&format!("< answer to {method}"), &lines);
     }
+}
+
+/// The answer of a person that makes what the recording's client answered.
+fn answer_of(message: &Value) -> Option<Answer> {
+    let result = &message["result"];
+    if message.get("error").is_some() {
+        return Some(Answer::Decline { message: None });
+    }
+    if let Some(scope) = result["scope"].as_str() {
+        return Some(select(scope));
+    }
+    if let Some(answers) = result["answers"].as_object() {
+        let chosen = |answer: &Value| {
+            let words = answer["answers"].as_array().expect("answers are lists");
+            let selected = words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
+            Chosen { selected, text: None }
+        };
+        let answers = answers.iter().map(|(id, answer)| (id.clone(), chosen(answer))).collect();
+        return Some(Answer::Answers { answers });
+    }
+    if let Some(action) = result["action"].as_str() {
+        return Some(match (action, &result["content"]) {
+            ("accept", Value::Object(fields)) if !fields.is_empty() => {
+                Answer::Submit { content: Some(result["content"].clone()) }
+            }
+            ("accept", _) => select("accept"),
+            ("cancel", _) => Answer::Cancel { message: None },
+            _ => Answer::Decline { message: None },
+        });
+    }
+    if result["success"].is_boolean() {
+        return Some(Answer::Decline { message: None });
+    }
+    let option = match &result["decision"] {
+        Value::String(word) => word.clone(),
+        Value::Object(named) => named.keys().next().cloned().unwrap_or_default(),
+        _ => return None,
+    };
+    Some(select(&option))
+}
+
+/// What the recording's client asked, as a session asks it.
+fn control(method: &str, params: &Value) -> Option<Control> {
+    let text = |name: &str| params[name].as_str().map(str::to_owned);
+    Some(match method {
+        "thread/goal/set" => match (text("objective"), text("status").as_deref()) {
+            (Some(objective), _) => Control::SetGoal { objective, token_budget: None },
+            (None, Some("paused")) => Control::PauseGoal,
+            (None, _) => Control::ResumeGoal,
+        },
+        "thread/goal/clear" => Control::ClearGoal,
+        "thread/compact/start" => Control::Compact { instructions: None },
+        "thread/shellCommand" => Control::Shell { command: text("command")? },
+        "thread/name/set" => Control::Rename { name: text("name")? },
+        "thread/backgroundTerminals/clean" => Control::StopBackground,
+        "thread/revert" => {
+            let turn = text("beforeTurnId")?.as_str().into();
+            Control::Rewind { before: HistoryPoint { turn, submission: None, last_item: None }, files: false }
+        }
+        "thread/settings/update" => {
+            let changed = SessionOptions {
+                model: text("model"),
+                effort: text("effort"),
+                tier: text("serviceTier"),
+                approval: text("approvalPolicy"),
+                ..SessionOptions::default()
+            };
+            Control::SetOptions { options: Box::new(changed.clone()), changed: Box::new(changed) }
+        }
+        _ => return None,
+    })
 }
 
 /// Replays what one client of a recording saw.
@@ -254,4 +345,59 @@ fn golden_codex_resume_in_another_process() {
 #[test]
 fn golden_codex_joined_with_an_open_approval() {
     golden("ws", Some("C"));
+}
+
+#[test]
+fn golden_codex_steer() {
+    golden("steer", None);
+}
+
+#[test]
+fn golden_codex_userinput() {
+    golden("userinput", None);
+}
+
+#[test]
+fn golden_codex_mcp() {
+    golden("mcp", None);
+}
+
+#[test]
+fn golden_codex_subagents_v1() {
+    golden("subagents_v1", None);
+}
+
+#[test]
+fn golden_codex_subagents_v2() {
+    golden("subagents_v2", None);
+}
+
+#[test]
+fn golden_codex_threads() {
+    golden("threads", None);
+}
+
+#[test]
+fn golden_codex_background() {
+    golden("background", None);
+}
+
+#[test]
+fn golden_codex_dyntools() {
+    golden("dyntools", None);
+}
+
+#[test]
+fn golden_codex_queue() {
+    golden("queue", None);
+}
+
+#[test]
+fn golden_codex_compact_busy() {
+    golden("compact_busy", None);
+}
+
+#[test]
+fn golden_codex_denied_silent() {
+    golden("denied_silent", None);
 }

@@ -187,7 +187,13 @@ impl Reply<'_> {
             Step::Shell { commands, .. } => commands.iter().try_for_each(|command| {
                 self.tool("Bash", &json!({"command": command, "description": format!("mock: {command}")}))
             }),
-            Step::Tool { name, input } => self.tool(name, input),
+            Step::Tool { name, arguments, .. } => {
+                // A script whose input is no JSON is sent as text, for tools that refuse it.
+                let input = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
+                self.tool(name, &input)
+            }
+            // Responses API only.
+            Step::Ask(_) | Step::Spawn(_) | Step::WaitAgent => Ok(()),
             Step::StopWith(reason) => {
                 self.stop_reason.clone_from(reason);
                 Ok(())

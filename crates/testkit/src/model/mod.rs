@@ -18,7 +18,9 @@
 //! | `RUN cmd`, `RUNESC cmd` | a shell call, the second asking to leave the sandbox |
 //! | `PRUN a \|\| b` | several shell calls in one response |
 //! | `PATCH path [text]`, `PATCHUPD path old => new` | adds a file, changes a line |
-//! | `TOOL name json` | any tool; ` ~~ ` in the input stands for ` ;; `, for a script of a sub-agent |
+//! | `ASK question` | asks the user, with two choices |
+//! | `SPAWN script`, `WAITAGENT` | starts a sub-agent with a script of its own (steps separated by ` :: `), waits for all |
+//! | `TOOL [ns.]name {json}` | any tool call; ` ~~ ` in the input stands for ` ;; `, for a script of a sub-agent |
 //! | `STOPWITH reason` | ends the message for that reason (Messages API) |
 //! | `WAIT s`, `HANG [s]` | silence before the HTTP header, or after `response.created` (keep-alives only) |
 //! | `ERR code [type]`, `ERRN n code` | an HTTP error always, or for the first n attempts |
@@ -27,6 +29,8 @@
 //! | `NOCOMPLETE`, `EMPTY` | no `response.completed`; a completed response without output |
 //!
 //! Anything else is echoed: `echo: <text>`. `PATCH` text may say `\n` for a new line.
+//!
+//! A turn that the agent begins for its goal says `goal step n` twice, then that the goal is reached.
 //!
 //! Gates belong to the server and are found by name; a stream at a gate ends when its client goes
 //! away or the server is dropped. Nothing here needs a sleep in a test.

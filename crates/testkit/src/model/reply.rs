@@ -21,6 +21,9 @@ const ARGUMENT_STREAMED_BYTES: usize = 4000;
 /// How much of the last tool output the closing words quote.
 const QUOTED_OUTPUT_CHARS: usize = 400;
 
+/// How long the model waits for its sub-agents at once.
+const WAIT_FOR_AGENTS_MS: u32 = 30_000;
+
 /// How a response ended, seen from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -143,6 +146,7 @@ fn play(stream: &TcpStream, shared: &Shared, body: &Value, steps: &[Step]) -> io
         id: shared.id("resp"),
         model: body.get("model").cloned().unwrap_or(Value::Null),
         tools: request::tools(body),
+        agents: request::agents(body),
         output: Vec::new(),
     };
     match reply.run(steps) {
@@ -161,6 +165,8 @@ struct Reply<'a> {
     id: String,
     model: Value,
     tools: BTreeMap<String, Tool>,
+    /// Sub-agents that earlier calls started.
+    agents: Vec<String>,
     /// Finished items, repeated in `response.completed`.
     output: Vec<Value>,
 }
@@ -198,6 +204,12 @@ impl Reply<'_> {
                 commands.iter().try_for_each(|command| self.shell(command, *escalated))
             }
             Step::Patch(patch) => self.patch(patch),
+            Step::Ask(question) => self.ask(question),
+            Step::Spawn(script) => self.spawn(script),
+            Step::WaitAgent => self.wait_for_agents(),
+            Step::Tool { namespace, name, arguments } => {
+                self.call(namespace.as_deref(), name, arguments.clone())
+            }
             Step::Gate(name) | Step::Hold(name) => self.stage.stand_at(name, false),
             Step::Hang(time) => self.stage.hang(*time),
             Step::Wait(time) => self.stage.pause(*time),
@@ -215,7 +227,6 @@ impl Reply<'_> {
                 self.message(&["no ".to_owned(), "completed ".to_owned()], &Pace::AtOnce, true)?;
                 Err(Stop::Scripted)
             }
-            Step::Tool { name, input } => self.function_call(name, input),
             Step::StopWith(_) => Ok(()),
             // Errors before the stream mean nothing once it has begun.
             Step::Empty | Step::HttpError { .. } | Step::HttpErrorFirst { .. } | Step::CutFirst { .. } => {
@@ -303,17 +314,54 @@ impl Reply<'_> {
         }
     }
 
+    fn ask(&mut self, question: &str) -> Result<(), Stop> {
+        let options = json!([
+            { "label": "Alpha (Recommended)", "description": "first" },
+            { "label": "Beta", "description": "second" },
+        ]);
+        let question = json!({ "id": "q1", "header": "Pick", "question": question, "options": options });
+        self.function_call("request_user_input", &json!({ "questions": [question] }))
+    }
+
+    fn spawn(&mut self, script: &str) -> Result<(), Stop> {
+        let mut arguments = json!({ "message": script });
+        if self.takes("spawn_agent", "task_name") {
+            arguments["task_name"] = json!(self.stage.shared.id("task"));
+        }
+        self.function_call("spawn_agent", &arguments)
+    }
+
+    fn wait_for_agents(&mut self) -> Result<(), Stop> {
+        let name = if self.tools.contains_key("wait_agent") { "wait_agent" } else { "wait" };
+        let mut arguments = json!({ "timeout_ms": WAIT_FOR_AGENTS_MS });
+        for parameter in ["targets", "ids"] {
+            if self.takes(name, parameter) {
+                arguments[parameter] = json!(self.agents);
+            }
+        }
+        self.function_call(name, &arguments)
+    }
+
+    fn takes(&self, tool: &str, parameter: &str) -> bool {
+        self.tools.get(tool).is_some_and(|tool| tool.parameters.iter().any(|of| of == parameter))
+    }
+
     /// Newer models get one JavaScript tool instead of the plain ones.
     fn in_code_mode(&self) -> bool {
         !self.tools.contains_key("exec_command") && self.tools.get("exec").is_some_and(|tool| tool.custom)
     }
 
     fn function_call(&mut self, name: &str, arguments: &Value) -> Result<(), Stop> {
+        self.call(None, name, arguments.to_string())
+    }
+
+    fn call(&mut self, namespace: Option<&str>, name: &str, arguments: String) -> Result<(), Stop> {
         let mut item = json!({
             "type": "function_call", "id": self.stage.shared.id("fc"), "call_id": self.stage.shared.id("call"),
-            "name": name, "arguments": arguments.to_string(), "status": "completed",
+            "name": name, "arguments": arguments, "status": "completed",
         });
-        if let Some(namespace) = self.tools.get(name).and_then(|tool| tool.namespace.clone()) {
+        let offered = self.tools.get(name).and_then(|tool| tool.namespace.clone());
+        if let Some(namespace) = namespace.map(str::to_owned).or(offered) {
             item["namespace"] = json!(namespace);
         }
         self.tool_call(item, "arguments", "response.function_call_arguments.delta")

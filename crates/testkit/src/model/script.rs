@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::stream_text;
 
 /// Between two steps.
 const SEPARATOR: &str = " ;; ";
+/// Between two steps of a sub-agent's script, which stands in one step of its parent's.
+const NESTED: &str = " :: ";
 /// Stands for [`SEPARATOR`] inside the input of `TOOL`, where a script for a sub-agent may be.
 const NESTED_SEPARATOR: &str = " ~~ ";
 /// Between two commands of `PRUN`.
@@ -43,10 +43,17 @@ pub(crate) enum Step {
         escalated: bool,
     },
     Patch(String),
-    /// Any tool, by name and input.
+    /// Asks the user a question with two choices.
+    Ask(String),
+    /// Starts a sub-agent with this script.
+    Spawn(String),
+    /// Waits for the sub-agents.
+    WaitAgent,
+    /// Any tool, by name with an optional namespace before the last dot, and its arguments as JSON.
     Tool {
+        namespace: Option<String>,
         name: String,
-        input: Value,
+        arguments: String,
     },
     /// Ends the message for this reason (Messages API).
     StopWith(String),
@@ -79,7 +86,7 @@ impl Step {
     pub(crate) fn tool_calls(&self) -> usize {
         match self {
             Self::Shell { commands, .. } => commands.len(),
-            Self::Patch(_) | Self::Tool { .. } => 1,
+            Self::Patch(_) | Self::Ask(_) | Self::Spawn(_) | Self::WaitAgent | Self::Tool { .. } => 1,
             _ => 0,
         }
     }
@@ -148,10 +155,16 @@ fn known_step(text: &str) -> Option<Step> {
         },
         "PATCH" if !rest.is_empty() => Step::Patch(add_file_patch(rest)),
         "PATCHUPD" => Step::Patch(update_line_patch(rest)?),
-        "TOOL" => {
-            let (name, input) = rest.split_once(' ')?;
-            let input = serde_json::from_str(&input.replace(NESTED_SEPARATOR, SEPARATOR)).ok()?;
-            Step::Tool { name: name.to_owned(), input }
+        "ASK" if !rest.is_empty() => Step::Ask(rest.to_owned()),
+        "SPAWN" if !rest.is_empty() => Step::Spawn(rest.replace(NESTED, SEPARATOR)),
+        "WAITAGENT" => Step::WaitAgent,
+        "TOOL" if !rest.is_empty() => {
+            let (name, arguments) = rest.split_once(' ').unwrap_or((rest, "{}"));
+            let (namespace, name) = match name.rsplit_once('.') {
+                Some((namespace, name)) => (Some(namespace.to_owned()), name.to_owned()),
+                None => (None, name.to_owned()),
+            };
+            Step::Tool { namespace, name, arguments: arguments.replace(NESTED_SEPARATOR, SEPARATOR) }
         }
         "STOPWITH" => Step::StopWith(words.next()?.to_owned()),
         "WAIT" => Step::Wait(seconds(words.next()?)?),
@@ -249,6 +262,20 @@ mod tests {
         let counts: Vec<_> =
             parse("SAY x ;; RUN ls ;; PRUN a || b || c ;; PATCH f t").iter().map(Step::tool_calls).collect();
         assert_eq!(counts, [0, 1, 3, 1]);
+    }
+
+    #[test]
+    fn tools_are_named_and_a_sub_agents_script_is_nested() {
+        let tool = Step::Tool {
+            namespace: Some("mcp__mm".to_owned()),
+            name: "echo".to_owned(),
+            arguments: r#"{"a":1}"#.to_owned(),
+        };
+        assert_eq!(parse(r#"TOOL mcp__mm.echo {"a":1}"#), [tool]);
+        assert_eq!(
+            parse("SPAWN RUN ls :: SAY x ;; WAITAGENT"),
+            [Step::Spawn("RUN ls ;; SAY x".to_owned()), Step::WaitAgent]
+        );
     }
 
     #[test]

@@ -1,0 +1,62 @@
+//! Frames of a thread that cannot be told yet: it is being opened, or its session is not bound again. They are kept as
+//! they came, within a bound, and read in their order.
+
+use super::state::{MAX_EARLY_BYTES, Phase};
+use super::{CodexAdapter, warn};
+use crate::adapter::Translated;
+
+impl CodexAdapter {
+    /// Whether what comes of this thread can be told to its session now.
+    pub(super) fn can_be_told(&self, at: usize) -> bool {
+        self.sessions.is_bound(at) && self.sessions.slot(at).state.phase != Phase::Opening
+    }
+
+    /// Keeps what was told, for later.
+    pub(super) fn keep_early(&mut self, at: usize, bytes: &[u8]) {
+        let state = &self.sessions.slot(at).state;
+        if state.early_lost {
+            // After a first loss nothing more is kept: a later frame without the one before would mislead.
+            return;
+        }
+        if !self.keep_within(at, bytes, MAX_EARLY_BYTES) {
+            self.sessions.change(at).early_lost = true;
+        }
+    }
+
+    /// Keeps what was asked, which has room of its own; false: there is none left.
+    pub(super) fn keep_early_request(&mut self, at: usize, bytes: &[u8]) -> bool {
+        self.keep_within(at, bytes, 2 * MAX_EARLY_BYTES)
+    }
+
+    fn keep_within(&mut self, at: usize, bytes: &[u8], most: usize) -> bool {
+        let kept: usize = self.sessions.slot(at).state.early.iter().map(String::len).sum();
+        match std::str::from_utf8(bytes) {
+            Ok(frame) if kept + frame.len() <= most => {
+                self.sessions.change(at).early.push(frame.to_owned());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Reads what was kept for threads that can be told now.
+    pub(super) fn read_early(&mut self, out: &mut Translated) {
+        for at in self.sessions.positions() {
+            let state = &self.sessions.slot(at).state;
+            if (state.early.is_empty() && !state.early_lost) || !self.can_be_told(at) {
+                continue;
+            }
+            let thread = self.sessions.change(at);
+            let (early, lost) = (std::mem::take(&mut thread.early), std::mem::take(&mut thread.early_lost));
+            for frame in early {
+                self.message(frame.as_bytes(), out);
+            }
+            if lost {
+                let session = self.sessions.slot(at).session.clone();
+                let message = "more was said than can be kept while the thread was being opened; \
+                               what is not shown here stands in the agent's own history";
+                warn(out, &session, message.to_owned(), None);
+            }
+        }
+    }
+}

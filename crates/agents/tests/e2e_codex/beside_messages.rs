@@ -1,0 +1,171 @@
+//! What is asked of the real Codex beside messages.
+
+use crate::support::{Real, model};
+use mainstay_core::work::Control;
+use mainstay_core::{Decision, SessionOptions};
+
+fn set_options(changed: SessionOptions) -> Control {
+    Control::SetOptions { options: Box::new(changed.clone()), changed: Box::new(changed) }
+}
+
+#[test]
+fn options_are_accepted_and_confirmed() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    let changed = SessionOptions {
+        effort: Some("high".to_owned()),
+        tier: Some("priority".to_owned()),
+        approval: Some("never".to_owned()),
+        sandbox: Some("read-only".to_owned()),
+        ..model("gpt-6.2-sol")
+    };
+    assert_eq!(real.control("s1", "k1", set_options(changed))["state"], "done");
+    let options = real.said.iter().rfind(|line| line.starts_with("s1: Options")).expect("told");
+    for part in [
+        r#""approval":"never""#,
+        r#""effort":"high""#,
+        r#""model":"gpt-6.2-sol""#,
+        r#""sandbox":"read-only""#,
+    ] {
+        assert!(options.contains(part), "{part} in {options}");
+    }
+    // The same again: nothing changes, and it is confirmed all the same.
+    assert_eq!(real.control("s1", "k2", set_options(model("gpt-6.2-sol")))["state"], "done");
+    real.end();
+}
+
+#[test]
+fn a_goal_makes_turns_by_itself_until_the_agent_reaches_it() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    let goal = Control::SetGoal { objective: "win".to_owned(), token_budget: None };
+    assert_eq!(real.control("s1", "k1", goal)["state"], "done");
+    assert!(real.has_said("s1: Goal User"), "{:?}", real.said);
+    real.until("the goal's end", |line| line.starts_with("s1: Goal Agent") && line.contains("complete"));
+    real.turn_ended("s1");
+    let turns =
+        real.said.iter().filter(|line| line.contains("TurnStarted") && line.ends_with(" Goal -")).count();
+    assert_eq!(turns, 3, "{:?}", real.said);
+    assert_eq!(real.control("s1", "k2", Control::ClearGoal)["state"], "done");
+    assert!(real.has_said("s1: Goal User null"));
+    real.end();
+}
+
+#[test]
+fn a_paused_goal_starts_no_turn() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    real.turn("s1", "m1", "SAY first");
+    // Set while a turn runs, so that none of its own has begun when it is paused.
+    real.send("s1", "m2", "GATE g ;; SAY second");
+    real.until("the turn", |line| line.starts_with("s1: TurnStarted"));
+    let goal = Control::SetGoal { objective: "win".to_owned(), token_budget: None };
+    assert_eq!(real.control("s1", "k1", goal)["state"], "done");
+    assert_eq!(real.control("s1", "k2", Control::PauseGoal)["state"], "done");
+    assert!(real.said.iter().any(|line| line.contains(r#""state":"paused""#)), "{:?}", real.said);
+    real.model.open("g");
+    real.turn_ended("s1");
+    real.turn("s1", "m3", "SAY third");
+    assert!(!real.said.iter().any(|line| line.ends_with(" Goal -")), "{:?}", real.said);
+    real.end();
+}
+
+#[test]
+fn the_context_is_compacted_in_a_turn_of_its_own_and_never_within_another() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    real.send("s1", "m1", "GATE g ;; SAY first");
+    real.until("the turn", |line| line.starts_with("s1: TurnStarted"));
+    let refused = real.control("s1", "k1", Control::Compact { instructions: None });
+    assert_eq!(refused["state"], "refused", "{refused}");
+    real.model.open("g");
+    real.turn_ended("s1");
+    assert_eq!(real.control("s1", "k2", Control::Compact { instructions: None })["state"], "done");
+    real.turn_ended("s1");
+    assert!(real.said.iter().any(|line| line.contains("The conversation was compacted")), "{:?}", real.said);
+    real.end();
+}
+
+#[test]
+fn a_review_and_a_command_of_the_user_are_turns_of_their_own() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    let review = Control::Review { instructions: Some("SAY looks good".to_owned()) };
+    assert_eq!(real.control("s1", "k1", review)["state"], "done");
+    real.turn_ended("s1");
+    assert!(real.said.iter().any(|line| line.contains("A review began")), "{:?}", real.said);
+    let shell = Control::Shell { command: "echo from-the-user".to_owned() };
+    assert_eq!(real.control("s1", "k2", shell)["state"], "done");
+    let done =
+        real.until("the command", |line| line.starts_with("s1: ItemCompleted") && line.contains("ToolCall"));
+    assert!(done.contains("from-the-user"), "{done}");
+    assert_eq!(real.control("s1", "k3", Control::Rename { name: "mine".to_owned() })["state"], "done");
+    real.until("the name", |line| line == r#"s1: Name Unknown Some("mine")"#);
+    real.end();
+}
+
+#[test]
+fn a_command_that_outlives_its_turn_is_a_task_until_the_background_is_stopped() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    real.send("s1", "m1", "RUN sleep 1000 ;; SAY never");
+    real.until("the command", |line| line.starts_with("s1: ItemStarted") && line.contains("execute"));
+    real.tell("s1", &Decision::Interrupt { turn: None });
+    real.turn_ended("s1");
+    assert!(real.has_said("s1: TaskStarted"), "{:?}", real.said);
+    assert_eq!(real.control("s1", "k1", Control::StopBackground)["state"], "done");
+    if !real.has_said("s1: TaskEnded") {
+        real.until("the task's end", |line| line.starts_with("s1: TaskEnded"));
+    }
+    real.end();
+}
+
+#[test]
+fn one_task_of_several_is_stopped() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    real.send("s1", "m1", "PRUN sleep 1001 || sleep 1002 ;; SAY never");
+    for _ in 0..2 {
+        real.until("a command", |line| line.starts_with("s1: ItemStarted") && line.contains("execute"));
+    }
+    real.tell("s1", &Decision::Interrupt { turn: None });
+    real.turn_ended("s1");
+    let started = real.said.iter().find(|line| line.starts_with("s1: TaskStarted") && line.contains("1001"));
+    let key = started.expect("a task").split(' ').nth(2).expect("a key").to_owned();
+    let control = Control::StopTask { key: key.as_str().into() };
+    assert_eq!(real.control("s1", "k1", control)["state"], "done");
+    let ended = format!("s1: TaskEnded {key} ");
+    if !real.has_said(&ended) {
+        real.until("the task's end", |line| line.starts_with(&ended));
+    }
+    assert_eq!(real.said.iter().filter(|line| line.starts_with("s1: TaskEnded")).count(), 1);
+    assert_eq!(real.control("s1", "k2", Control::StopBackground)["state"], "done");
+    real.until("the other's end", |line| line.starts_with("s1: TaskEnded"));
+    real.end();
+}
+
+#[test]
+fn a_retried_answer_abandons_what_it_began() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    real.turn("s1", "m1", "DISCN 1 ;; SAY recovered");
+    let abandoned = real.said.iter().position(|line| line.contains("AgentMessage Abandoned"));
+    let retried = real.said.iter().position(|line| line.starts_with("s1: Retrying"));
+    assert!(abandoned.is_some() && abandoned < retried, "{:?}", real.said);
+    assert!(
+        real.said.iter().any(|line| line.contains(r#"AgentMessage Completed "recovered""#)),
+        "{:?}",
+        real.said
+    );
+    real.end();
+}
+
+#[test]
+fn a_usage_limit_ends_the_turn_as_a_limit() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    real.send("s1", "m1", "ERR 429 usage_limit_reached");
+    let ended = real.turn_ended("s1");
+    assert!(ended.contains(" Limit ") && ended.contains(r#""code":"limit""#), "{ended}");
+    real.end();
+}

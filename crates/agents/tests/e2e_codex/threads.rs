@@ -1,0 +1,148 @@
+//! Threads of the real Codex: many in one process, branched, taken back, left, held elsewhere.
+
+use crate::harness::context;
+use crate::support::Real;
+use mainstay_agents::ThreadContext;
+use mainstay_core::work::{Control, ForkPoint, HistoryPoint};
+use mainstay_core::{Decision, SessionOptions};
+
+fn point(turn: &str) -> HistoryPoint {
+    HistoryPoint { turn: turn.into(), submission: None, last_item: None }
+}
+
+#[test]
+fn a_thread_is_branched_at_a_turn_and_taken_back() {
+    let mut real = Real::start();
+    let thread = real.open("s1", SessionOptions::default());
+    let first = real.turn("s1", "m1", "SAY one");
+    let second = real.turn("s1", "m2", "SAY two");
+    real.bind("s2");
+    let fork =
+        ForkPoint { session: "s1".into(), thread: thread.as_str().into(), last_turn: Some(point(&first)) };
+    let decision = Decision::OpenThread {
+        resume: None,
+        fork: Some(Box::new(fork)),
+        options: SessionOptions::default(),
+        doubtful: Vec::new(),
+    };
+    let branch = real.open_thread("s2", decision);
+    assert_ne!(branch, thread);
+    real.turn("s2", "m3", "SAY three");
+    let asked = real.model.requests().last().expect("a request").body.to_string();
+    assert!(
+        asked.contains("SAY one") && !asked.contains("SAY two"),
+        "the branch begins after the first turn: {asked}"
+    );
+    let control = Control::Rewind { before: point(&second), files: false };
+    assert_eq!(real.control("s1", "k1", control)["state"], "done");
+    real.turn("s1", "m4", "SAY four");
+    let asked = real.model.requests().last().expect("a request").body.to_string();
+    assert!(asked.contains("SAY one") && !asked.contains("SAY two") && asked.contains("SAY four"), "{asked}");
+    real.end();
+}
+
+#[test]
+fn ten_sessions_share_a_process_while_one_is_wedged() {
+    let mut real = Real::start();
+    for number in 1..=10 {
+        real.open(&format!("s{number}"), SessionOptions::default());
+    }
+    real.send("s1", "w1", "HOLD never ;; SAY never");
+    for number in 2..=10 {
+        real.send(&format!("s{number}"), &format!("m{number}"), &format!("SAY this is {number}"));
+    }
+    let mut ended: Vec<String> = Vec::new();
+    while ended.len() < 9 {
+        let line =
+            real.until("a turn's end", |line| line.contains(": TurnEnded ") && line.contains("Completed"));
+        ended.push(line.split(':').next().expect("a session").to_owned());
+    }
+    assert!(!ended.contains(&"s1".to_owned()), "{ended:?}");
+    real.tell("s1", &Decision::Interrupt { turn: None });
+    assert!(real.turn_ended("s1").contains("Interrupted"));
+    real.end();
+}
+
+#[test]
+fn a_session_leaves_and_the_others_go_on() {
+    let mut real = Real::start();
+    let thread = real.open("s1", SessionOptions::default());
+    real.open("s2", SessionOptions::default());
+    real.turn("s1", "m1", "SAY one");
+    real.tell("s1", &Decision::CloseThread);
+    real.until("the end of the subscription", |line| line == "s1: ThreadClosed");
+    real.turn("s2", "m2", "SAY two");
+    let resume = Decision::OpenThread {
+        resume: Some(thread.as_str().into()),
+        fork: None,
+        options: SessionOptions::default(),
+        doubtful: Vec::new(),
+    };
+    assert_eq!(real.open_thread("s1", resume), thread, "and comes back");
+    real.turn("s1", "m3", "SAY three");
+    real.end();
+}
+
+#[test]
+fn a_thread_that_another_process_holds_is_refused_by_name() {
+    let mut holder = Real::start();
+    let thread = holder.open("s1", SessionOptions::default());
+    holder.turn("s1", "m1", "SAY one");
+    let mut other = holder.beside();
+    other.bind("s9");
+    let resume = Decision::OpenThread {
+        resume: Some(thread.as_str().into()),
+        fork: None,
+        options: SessionOptions::default(),
+        doubtful: Vec::new(),
+    };
+    other.tell("s9", &resume);
+    let refused = other.until("the refusal", |line| line.starts_with("s9: ThreadRefused"));
+    assert!(refused.contains("active_writer") && refused.contains(&thread), "{refused}");
+    other.stop();
+    holder.end();
+}
+
+#[test]
+fn further_folders_are_writable_and_instructions_reach_the_model() {
+    let mut real = Real::start();
+    let more = real.folder.path().join("more");
+    std::fs::create_dir(&more).expect("a folder");
+    let context = ThreadContext {
+        cwd: real.work().display().to_string(),
+        additional_directories: vec![more.display().to_string()],
+        instructions: Some("always be kind to cats".to_owned()),
+        ..context()
+    };
+    real.open_in("s1", context, SessionOptions::default());
+    let file = more.join("note.txt");
+    real.turn("s1", "m1", &format!("PATCH {} hello ;; SAY ok", file.display()));
+    assert!(!real.has_said("s1: RequestOpened"), "{:?}", real.said);
+    assert_eq!(std::fs::read_to_string(&file).expect("written").trim(), "hello");
+    let asked = real.model.requests().last().expect("a request").body.to_string();
+    assert!(asked.contains("always be kind to cats"));
+    real.end();
+}
+
+#[test]
+fn a_thread_comes_back_in_another_process_with_its_history_settled() {
+    let mut real = Real::start();
+    let thread = real.open("s1", SessionOptions::default());
+    real.turn("s1", "m1", "SAY one");
+    real.kill();
+    real.launch();
+    let resume = Decision::OpenThread {
+        resume: Some(thread.as_str().into()),
+        fork: None,
+        options: SessionOptions::default(),
+        doubtful: vec!["m1".into(), "never-sent".into()],
+    };
+    assert_eq!(real.open_thread("s1", resume), thread);
+    assert!(
+        real.has_said("s1: InputTaken m1 History") && real.has_said("s1: InputAbsent never-sent"),
+        "{:?}",
+        real.said
+    );
+    real.turn("s1", "m2", "SAY two");
+    real.end();
+}
