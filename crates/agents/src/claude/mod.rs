@@ -95,6 +95,8 @@ impl ClaudeAdapter {
     fn connected(&mut self, number: u32, out: &mut Translated) {
         *self.change_connection() =
             Connection { number: Some(number), handshake: Handshake::Asked, ..Connection::default() };
+        // Answered in order: with `initialize` the version is there.
+        out.send(&Asked::Version.frame(json!({}), "get_binary_version"));
         out.send(&self.initialize(&Asked::Initialize));
     }
 

@@ -16,12 +16,15 @@ fn connected() -> Harness {
     harness.conversation = Some(THREAD.to_owned());
     harness.bind("s1");
     harness.connect();
-    assert_eq!(harness.sent[0]["request"]["subtype"], "initialize");
+    let asked: Vec<&Value> = harness.sent.iter().map(|frame| &frame["request"]["subtype"]).collect();
+    assert_eq!(asked, ["get_binary_version", "initialize"]);
+    answered(&mut harness, "version", &json!({"version": "1.2.3"}));
     let models = json!([
         {"value": "default", "resolvedModel": "big[1m]"},
         {"value": "small", "resolvedModel": "small-1", "supportedEffortLevels": ["low"]},
     ]);
-    answered(&mut harness, "initialize", &json!({"models": models, "commands": []}));
+    let ready = answered(&mut harness, "initialize", &json!({"models": models, "commands": []}));
+    assert!(ready[0].starts_with("all: Ready claude 1.2.3 resumable"), "{ready:?}");
     harness
 }
 

@@ -200,3 +200,34 @@ fn claude_instructions_reach_the_model() {
     assert!(system.contains("Speak like a lighthouse."));
     world.end(host);
 }
+
+#[test]
+fn claude_a_form_of_a_pinned_mcp_server_is_asked_and_declined() {
+    let world = World::new();
+    let host = world.start();
+    let server = json!({
+        "name": "forms",
+        "command": mainstay_testkit::agents::sibling_binary("scripted-mcp"),
+        "args": [],
+        "env": [{ "name": "SCRIPTED_MCP", "value": "a pinned server" }],
+    });
+    let body = json!({
+        "agent": "claude", "cwd": world.workspace(), "mcp_servers": [server],
+        "prompt": "TOOL mcp__forms__ask {} ;; SAY done",
+    });
+    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
+    let session = made["id"].as_str().unwrap();
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), session);
+    let asked = follower.until(&mut sse, "permission for the tool", is("request.opened"));
+    assert_eq!(asked["kind"], "approval", "{asked}");
+    answer(&host.client(), session, asked["request"].as_str().unwrap(), "allow").expect_status(200);
+    let form = follower.until(&mut sse, "the form", |event| event["kind"] == "elicitation");
+    assert_eq!(form["elicitation"]["schema"]["required"], json!(["name"]), "{form}");
+    let path = format!("/v1/sessions/{session}/requests/{}/answer", form["request"].as_str().unwrap());
+    host.client().post(&path, &json!({ "decline": true })).expect("answers").expect_status(200);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let result = follower.of_type("item.completed").iter().map(ToString::to_string).collect::<String>();
+    assert!(result.contains("decline") && result.contains("from a pinned server"), "{result}");
+    world.end(host);
+}
