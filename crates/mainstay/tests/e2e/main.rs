@@ -6,6 +6,7 @@
 mod bad_input;
 mod cgroups;
 mod claude_deaths;
+mod claude_matrix;
 mod claude_turns;
 mod claude_work;
 mod cli;
