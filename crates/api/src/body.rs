@@ -14,7 +14,7 @@ pub(crate) const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
 /// connection. A still larger one loses its connection.
 const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
 /// How long a client may take to send a body. Then it is refused with `invalid_body`.
-const BODY_DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const BODY_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Reads a body.
 pub(crate) async fn read(body: Body) -> Result<Bytes, Problem> {

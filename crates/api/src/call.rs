@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, head
 use mainstay_core::SessionId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a handler gets. The body is read already, so a handler never waits for its client.
 #[derive(Debug)]
@@ -21,7 +21,10 @@ pub(crate) struct Call {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) params: Vec<(String, String)>,
+    /// Empty where the route takes an upload.
     pub(crate) body: Bytes,
+    /// What the route takes piece by piece.
+    pub(crate) upload: Mutex<Option<Body>>,
 }
 
 /// What a handler gives.
@@ -59,6 +62,11 @@ impl Call {
     /// The body, unknown fields refused.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         body::parse(&self.headers, &self.body)
+    }
+
+    /// The body of a route that takes it piece by piece; empty the second time.
+    pub(crate) fn take_upload(&self) -> Body {
+        self.upload.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
     }
 
     /// A header as text.

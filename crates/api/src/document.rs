@@ -59,6 +59,10 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     if !parameters.is_empty() {
         described.insert("parameters".to_owned(), parameters.into());
     }
+    if let Some(media) = route.uploads {
+        let content = json!({ media: { "schema": { "type": "string" } } });
+        described.insert("requestBody".to_owned(), json!({ "required": true, "content": content }));
+    }
     if let Some(body) = route.body {
         let schema = body(generator).to_value();
         described.insert(
@@ -127,6 +131,7 @@ fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
                 json!({ "application/json": { "schema": schema }, "text/event-stream": { "schema": { "type": "string" } } }),
             )
         }
+        Gives::File(media) => (200, json!({ media: { "schema": { "type": "string" } } })),
         Gives::Text => (200, json!({ "text/plain": { "schema": { "type": "string" } } })),
         Gives::Document => (200, json!({ "application/json": { "schema": { "type": "object" } } })),
     };
@@ -222,6 +227,7 @@ enum Marker {
 enum ResetWord {
     EpochChanged,
     CursorAhead,
+    CursorExpired,
     StoreRewound,
     RewoundByUser,
     Schema,

@@ -122,6 +122,10 @@ codes! {
     BadFolder = "bad_folder", 422, "The folder cannot be used", retryable: false;
     /// No such option.
     OptionUnknown = "option_unknown", 422, "There is no such option", retryable: false;
+    /// What was sent is no whole session's file.
+    InvalidFile = "invalid_file", 422, "The file cannot be taken", retryable: false;
+    /// The file was written by a newer version.
+    NewerFile = "newer_file", 422, "The file needs a newer version", retryable: false;
     /// The content is empty.
     EmptyContent = "empty_content", 422, "The content is empty", retryable: false;
     /// A defect of this program.
@@ -304,7 +308,7 @@ impl Problem {
 }
 
 /// An error with everything that caused it, each said once.
-fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -3,19 +3,22 @@
 use crate::app::App;
 use crate::body;
 use crate::call::{Answer, Call};
-use crate::handlers::{NoQuery, agents, events, host, keepers, messages, meta, process, requests, sessions};
+use crate::handlers::{
+    NoQuery, agents, events, host, keepers, messages, meta, process, requests, sessions, transfer,
+};
 use crate::peer::Peer;
 use crate::problem::{Code, Problem};
 use crate::views;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{Extension, RawPathParams, Request, State};
 use axum::http::{Method, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Router, middleware};
+use mainstay_host::transfer::MEDIA_TYPE;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 type Handling = Pin<Box<dyn Future<Output = Answer> + Send>>;
 type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
@@ -61,6 +64,8 @@ pub(crate) enum Gives {
     Json(u16, MakeSchema),
     /// A page as JSON, or a stream of server-sent events.
     PageOrStream(MakeSchema),
+    /// A file of this media type.
+    File(&'static str),
     /// Text.
     Text,
     /// This very document.
@@ -75,6 +80,8 @@ pub(crate) struct Route {
     pub(crate) summary: &'static str,
     pub(crate) query: MakeSchema,
     pub(crate) body: Option<MakeSchema>,
+    /// The media type of a body that the handler takes piece by piece.
+    pub(crate) uploads: Option<&'static str>,
     pub(crate) gives: Gives,
     /// Problems beside those that every route may answer.
     pub(crate) problems: &'static [Code],
@@ -102,11 +109,26 @@ impl Route {
         gives: Gives,
         run: fn(Call) -> Handling,
     ) -> Self {
-        Self { verb, path, summary, query: query::<NoQuery>(), body: None, gives, problems: &[], run }
+        Self {
+            verb,
+            path,
+            summary,
+            query: query::<NoQuery>(),
+            body: None,
+            uploads: None,
+            gives,
+            problems: &[],
+            run,
+        }
     }
 
     const fn takes<T: JsonSchema>(mut self) -> Self {
         self.body = Some(schema::<T>());
+        self
+    }
+
+    const fn uploads(mut self, media: &'static str) -> Self {
+        self.uploads = Some(media);
         self
     }
 
@@ -411,6 +433,33 @@ pub(crate) const ROUTES: &[Route] = &[
     .asks::<events::ItemsQuery>()
     .refuses(&[Code::InvalidId, Code::SessionUnknown, Code::Storage]),
     Route::get(
+        "/v1/sessions/{session}/export",
+        "The session as one file, as it is now; `POST /v1/import` takes it.",
+        Gives::File(MEDIA_TYPE),
+        |call| Box::pin(transfer::export(call)),
+    )
+    .refuses(&[Code::InvalidId, Code::SessionUnknown, Code::SessionUnreadable, Code::Storage]),
+    Route::new(
+        Verb::Post,
+        "/v1/import",
+        "Makes a session from a file, whole or not at all. Its process and conversation stay where it was made. Not for \
+         agents.",
+        Gives::Json(201, schema::<views::SessionView>()),
+        |call| Box::pin(transfer::import(call)),
+    )
+    .asks::<transfer::ImportQuery>()
+    .uploads(MEDIA_TYPE)
+    .refuses(&[
+        Code::InvalidId,
+        Code::AgentUnknown,
+        Code::IdConflict,
+        Code::BadFolder,
+        Code::OutsideRoots,
+        Code::InvalidFile,
+        Code::NewerFile,
+        Code::FromAgent,
+    ]),
+    Route::get(
         "/v1/events",
         "The host feed after a position: a page, or a stream with `Accept: text/event-stream`.",
         Gives::PageOrStream(schema::<events::FeedPageView>()),
@@ -535,7 +584,10 @@ async fn answer(
 ) -> Answer {
     let params = params.map_err(|rejection| Problem::new(Code::InvalidId, rejection.body_text()))?;
     let (parts, body) = request.into_parts();
-    let read = body::read(body).await?;
+    let (read, upload) = match route.uploads {
+        Some(_) => (Bytes::new(), Some(body)),
+        None => (body::read(body).await?, None),
+    };
     let call = Call {
         app,
         peer,
@@ -544,6 +596,7 @@ async fn answer(
         headers: parts.headers,
         params: Call::params_of(&params),
         body: read,
+        upload: Mutex::new(upload),
     };
     if call.method == Method::GET || call.method == Method::HEAD {
         return (route.run)(call).await;

@@ -5,7 +5,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, Response, header};
 use hyper::body::Frame;
 use mainstay_core::Cursor;
-use mainstay_host::{Delivered, FeedSubscription, Host, HostError, Subscription};
+use mainstay_host::{Delivered, FeedDelivered, FeedSubscription, Host, HostError, Subscription};
 use mainstay_store::FeedRow;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -209,13 +209,13 @@ impl Source for FeedSource {
             if self.stop.is_asked() {
                 return None;
             }
-            if let Some(head) = self.subscription.ahead() {
-                self.caught_up = false;
-                let data = json!({ "type": "reset", "reason": "cursor_ahead", "position": head });
-                return Some(marker("reset", &data));
-            }
             match self.subscription.pull().await {
-                Ok(rows) if !rows.is_empty() => return Some(write_feed(&rows)),
+                Ok(FeedDelivered::Reset { reason, head }) => {
+                    self.caught_up = false;
+                    let data = json!({ "type": "reset", "reason": reason, "position": head });
+                    return Some(marker("reset", &data));
+                }
+                Ok(FeedDelivered::Entries(rows)) if !rows.is_empty() => return Some(write_feed(&rows)),
                 Ok(_) if !self.caught_up => {
                     self.caught_up = true;
                     let data = json!({ "type": "caught_up", "position": self.subscription.position() });

@@ -22,8 +22,13 @@ impl TextDigest {
 
     /// Takes the next piece.
     pub fn push(&mut self, text: &str) {
-        self.hasher.update(text.as_bytes());
-        self.bytes += text.len() as u64;
+        self.push_bytes(text.as_bytes());
+    }
+
+    /// Takes the next bytes of something that need not be text.
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
     }
 
     /// Bytes of UTF-8 seen so far.

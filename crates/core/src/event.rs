@@ -4,8 +4,8 @@
 mod reasons;
 
 pub use reasons::{
-    EpochReason, LeaseEnd, OptionsState, QueueReason, RequestDeadline, RequestEnd, SettlesBy, StopReach,
-    ThreadOrigin,
+    EpochReason, ImportedFrom, LeaseEnd, OptionsState, QueueReason, RequestDeadline, RequestEnd, SettlesBy,
+    StopReach, ThreadOrigin,
 };
 
 use crate::agent::{AgentInfo, NoticeLevel, TakenProof};
@@ -60,6 +60,17 @@ pub enum Event {
         /// Who gave the name, where that is known.
         #[serde(default, skip_serializing_if = "Provenance::is_unknown")]
         by: Provenance,
+    },
+    /// What stands before this in the journal came from a file. From here on the session is one of this host: under this
+    /// id, with this launch snapshot, without a process and, from its next start, with a conversation of its own.
+    #[serde(rename = "session.imported")]
+    SessionImported {
+        /// Its id here.
+        session: SessionId,
+        /// What pins it here.
+        launch: LaunchSnapshot,
+        /// Where it came from.
+        from: ImportedFrom,
     },
     /// The session is deleted; only its id stays taken.
     #[serde(rename = "session.deleted")]
@@ -693,6 +704,7 @@ impl Event {
         match self {
             Self::SessionCreated { .. } => "session.created",
             Self::SessionUpdated { .. } => "session.updated",
+            Self::SessionImported { .. } => "session.imported",
             Self::SessionDeleted {} => "session.deleted",
             Self::LeaseReserved { .. } => "lease.reserved",
             Self::LeaseHeld { .. } => "lease.held",

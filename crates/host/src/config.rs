@@ -1,6 +1,7 @@
 //! What a host is told when it starts. The library reads no environment and no file of its own: the binary does.
 
 use crate::fault::FaultPlan;
+use crate::retention::Retention;
 use mainstay_agents::AgentKind;
 use mainstay_core::{AgentName, HostId};
 use std::collections::BTreeMap;
@@ -81,6 +82,8 @@ pub struct HostConfig {
     pub max_processes: usize,
     /// Agent processes starting at once.
     pub max_starting: usize,
+    /// How long what is kept.
+    pub retention: Retention,
     /// Agents by name.
     pub agents: BTreeMap<AgentName, AgentConfig>,
     /// The host's environment, from which allow-listed variables are passed on.

@@ -31,6 +31,9 @@ pub enum StartError {
     /// The store cannot be read.
     #[error("cannot read the store")]
     Read(#[from] ReadError),
+    /// The database is older than what was shown, and the store does not take note of that.
+    #[error("the database is older than what was shown to clients, and that cannot be recorded")]
+    Rewound(#[source] WriteError),
 }
 
 /// Why a request was not carried out.
@@ -98,7 +101,7 @@ pub enum HostError {
     },
     /// The end of this keeper, or its state, could not be proven.
     #[error(
-        "keeper {token}: nothing is proven ({why}); `mainstay ps` names its processes: once it answers, or they are gone, try again"
+        "keeper {token}: nothing is proven ({why}); `mainstay ps` names its processes: once it answers, or they are gone, try again; a folder of which nothing can ever be proven may be deleted by hand by who knows that nothing of it runs"
     )]
     KeeperUnverifiable {
         /// Which.

@@ -8,6 +8,7 @@ use crate::keeping::{Blocking, Keepers, MachineClock, Seams};
 use crate::lane::{Created, Lane, LaneMessage, RegisterId, Shared};
 use crate::recovery;
 use crate::registry::Registry;
+use crate::retention;
 use crate::subscription::{FeedSubscription, Subscription};
 use mainstay_core::content::{ContentBlock, Delivery};
 use mainstay_core::operation::{Admission, Fingerprint, admit};
@@ -16,14 +17,18 @@ use mainstay_core::{
     AgentName, Command, Cursor, Refusal, RefusalCode, Reply, Session, SessionId, SessionOptions, SubmissionId,
 };
 use mainstay_keeper::KeepersDir;
-use mainstay_store::{Rows, SessionFilter, SessionKey, SessionRow, SqliteOptions, SqliteStore, Store};
+use mainstay_store::{
+    Rows, SessionFilter, SessionKey, SessionRow, SqliteOptions, SqliteStore, Store, StoreMode,
+};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, oneshot};
 
+/// The database's name in its home.
+pub const DATABASE: &str = "mainstay.db";
 /// How long a host waits for its lanes when it ends: longer than every ladder, so that only what cannot be ended is left.
 const SHUTDOWN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(30);
 
@@ -128,14 +133,18 @@ impl Host {
                 path: PathBuf::new(),
                 source: std::io::Error::other("the start was cancelled"),
             })?
-            .map(|(opened, rewound)| opened.begin(rewound))
+            .map(Opening::begin)
     }
 
-    fn open(config: HostConfig) -> Result<(Opening, Option<mainstay_store::Rewound>), StartError> {
-        let lock = take_home(&config)?;
+    fn open(config: HostConfig) -> Result<Opening, StartError> {
+        let lock = lock_home(&config.home)?;
         let options = SqliteOptions { stream_flush: config.stream_flush, ..SqliteOptions::default() };
-        let opened = SqliteStore::open(config.home.join("mainstay.db"), options)?;
+        let opened = SqliteStore::open(config.home.join(DATABASE), options)?;
         let store: Arc<dyn Store> = Arc::new(opened.store);
+        // A store that takes no writes adds nothing to any journal either.
+        if let Some(rewound) = opened.rewound.filter(|_| store.mode() == StoreMode::ReadWrite) {
+            recovery::acknowledge(store.as_ref(), rewound).map_err(StartError::Rewound)?;
+        }
         let feed_head = store.feed_head()?;
         let keeping = Keepers {
             dir: KeepersDir::new(config.home.join("keepers")),
@@ -149,7 +158,7 @@ impl Host {
             blocking: Blocking::Pool,
             planted: None,
         };
-        Ok((Opening::new(config, seams, feed_head, Some(lock))?, opened.rewound))
+        Opening::new(config, seams, feed_head, Some(lock))
     }
 
     /// Begins on another world than this machine, for the simulator: no home is taken and no file opened here.
@@ -159,7 +168,7 @@ impl Host {
     #[doc(hidden)]
     pub fn with(config: HostConfig, seams: Seams) -> Result<Arc<Self>, StartError> {
         let feed_head = seams.store.feed_head()?;
-        Ok(Opening::new(config, seams, feed_head, None)?.begin(None))
+        Ok(Opening::new(config, seams, feed_head, None)?.begin())
     }
 
     /// Every session that a former host left with a process or with something owed has been looked after.
@@ -185,7 +194,7 @@ impl Host {
     }
 
     /// Runs blocking work that needs the host off the async threads.
-    pub(crate) async fn blocking<T: Send + 'static>(
+    pub(crate) async fn blocking_read<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, HostError> + Send + 'static,
     ) -> Result<T, HostError> {
@@ -203,6 +212,14 @@ impl Host {
     #[must_use]
     pub fn store(&self) -> Arc<dyn Store> {
         self.shared.store.clone()
+    }
+
+    pub(crate) fn blocking(&self) -> Blocking {
+        self.shared.blocking
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
     }
 
     /// Unix time in milliseconds, as the host records it.
@@ -359,9 +376,14 @@ impl Host {
             _ => None,
         };
         let (answer, answered) = oneshot::channel();
+        let deletes = matches!(command, Command::Delete);
         self.send(row.key, LaneMessage::Command { command: Box::new(command), register, operation, answer })
             .await;
-        answered.await.unwrap_or(Err(HostError::ShuttingDown))
+        let answered = answered.await.unwrap_or(Err(HostError::ShuttingDown))?;
+        if deletes {
+            self.shared.housekeeping.notify_one();
+        }
+        Ok(answered)
     }
 
     pub(crate) async fn send(&self, key: SessionKey, message: LaneMessage) {
@@ -442,6 +464,16 @@ impl Host {
         FeedSubscription::new((self.store(), self.shared.blocking), self.shared.hubs.watch_feed(), after)
     }
 
+    /// Looks at once for what age lets go, instead of at the next round.
+    ///
+    /// # Errors
+    /// [`HostError`]; the next round goes on.
+    #[doc(hidden)]
+    pub async fn let_age(&self) -> Result<(), HostError> {
+        retention::trim_feed(&self.shared).await?;
+        retention::let_age(&self.shared).await
+    }
+
     /// The feed's newest position.
     #[must_use]
     pub fn feed_head(&self) -> u64 {
@@ -511,17 +543,22 @@ impl Opening {
             planted,
             registry: Registry::default(),
             hubs: Arc::new(Hubs::new(feed_head)),
+            housekeeping: Arc::default(),
         });
         Ok(Self { shared, lock, plan })
     }
 
-    fn begin(self, rewound: Option<mainstay_store::Rewound>) -> Arc<Host> {
+    fn begin(self) -> Arc<Host> {
         let (sender, recovered) = tokio::sync::watch::channel(false);
         let unclaimed = Mutex::new(self.plan.unclaimed.clone());
         let shared = self.shared.clone();
-        tokio::spawn(recovery::keep_house(Arc::downgrade(&shared)));
+        tokio::spawn(retention::keep_house(
+            Arc::downgrade(&shared),
+            self.plan.unfinished.clone(),
+            shared.housekeeping.clone(),
+        ));
         tokio::spawn(async move {
-            recovery::recover(&shared, self.plan, rewound).await;
+            recovery::recover(&shared, self.plan).await;
             sender.send_replace(true);
         });
         Arc::new(Host {
@@ -570,17 +607,17 @@ pub(crate) fn message_fingerprint(content: &[ContentBlock], delivery: Delivery) 
     Fingerprint::of("send", "message", &body).0.into_bytes()
 }
 
-/// Takes the home for this host. The lock is the kernel's: it goes when the process does.
-fn take_home(config: &HostConfig) -> Result<File, StartError> {
+/// Takes a home, so that no host serves it while the lock is held. The lock is the kernel's: it goes when the process
+/// does.
+///
+/// # Errors
+/// [`StartError::HomeTaken`], [`StartError::Home`].
+pub fn lock_home(home: &Path) -> Result<File, StartError> {
     use std::io::{Read, Seek, Write};
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let failed = |path: PathBuf| move |source| StartError::Home { path, source };
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&config.home)
-        .map_err(failed(config.home.clone()))?;
-    let path = config.home.join("host.lock");
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home).map_err(failed(home.to_owned()))?;
+    let path = home.join("host.lock");
     let mut lock = File::options()
         .read(true)
         .write(true)
@@ -597,7 +634,7 @@ fn take_home(config: &HostConfig) -> Result<File, StartError> {
                 Ok(_) if !pid.trim().is_empty() => pid.trim().to_owned(),
                 _ => "unknown".to_owned(),
             };
-            return Err(StartError::HomeTaken { home: config.home.clone(), pid });
+            return Err(StartError::HomeTaken { home: home.to_owned(), pid });
         }
         Err(std::fs::TryLockError::Error(source)) => return Err(StartError::Home { path, source }),
     }

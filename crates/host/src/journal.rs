@@ -93,7 +93,7 @@ impl OpenRows {
         self.0.insert(ItemId(row.id.clone()), (row, body));
     }
 
-    fn fold(&mut self, key: SessionKey, ordinal: i64, stamped: &Stamped) -> Option<ItemRow> {
+    pub(crate) fn fold(&mut self, key: SessionKey, ordinal: i64, stamped: &Stamped) -> Option<ItemRow> {
         let place = (stamped.epoch, stamped.seq);
         match &stamped.event {
             Event::ItemStarted { item, turn, kind, fields, .. } => {
@@ -234,6 +234,7 @@ fn feed_entry(key: SessionKey, session: &Session, stamped: &Stamped) -> Option<F
     let shown = matches!(
         stamped.event,
         Event::SessionCreated { .. }
+            | Event::SessionImported { .. }
             | Event::SessionDeleted {}
             | Event::RequestOpened { .. }
             | Event::RequestClosed { .. }

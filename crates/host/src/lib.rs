@@ -24,12 +24,15 @@ mod load;
 mod processes;
 mod recovery;
 mod registry;
+pub mod retention;
 pub mod subscription;
 pub mod timeline;
+pub mod transfer;
 pub mod unclaimed;
 
 pub use config::{AgentConfig, HostConfig, Isolation};
 pub use error::{HostError, StartError};
-pub use host::{Answered, Host, NewSessionRequest, Operation, ShutdownMode};
-pub use subscription::{Delivered, FeedSubscription, Reset, ResetReason, Subscription};
+pub use host::{Answered, DATABASE, Host, NewSessionRequest, Operation, ShutdownMode};
+pub use retention::Retention;
+pub use subscription::{Delivered, FeedDelivered, FeedSubscription, Reset, ResetReason, Subscription};
 pub use unclaimed::{Claim, EndAnswered, EndOperation, KeeperEnded, KeeperEntry};

@@ -36,8 +36,11 @@ pub(crate) fn load(store: &dyn Store, row: &SessionRow) -> Result<Loaded, HostEr
         None => None,
     };
     let mut tail_rows = 0;
-    let first_epoch = session.as_ref().map_or(1, |session| session.epoch);
-    'epochs: for epoch in first_epoch..=row.epoch {
+    let mut next = match &session {
+        Some(session) => Some(session.epoch),
+        None => store.next_epoch(row.key, 0)?,
+    };
+    'epochs: while let Some(epoch) = next.filter(|epoch| *epoch <= row.epoch) {
         let mut after =
             session.as_ref().filter(|session| session.epoch == epoch).map_or(0, |session| session.head);
         loop {
@@ -66,6 +69,7 @@ pub(crate) fn load(store: &dyn Store, row: &SessionRow) -> Result<Loaded, HostEr
                 break;
             }
         }
+        next = store.next_epoch(row.key, epoch)?;
     }
     let session = session.ok_or_else(|| unreadable("the journal is empty".to_owned()))?;
     if (session.epoch, session.head) != (row.epoch, row.head) {

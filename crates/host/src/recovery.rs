@@ -5,7 +5,8 @@ use crate::config::HostConfig;
 use crate::host::send_to_lane;
 use crate::keeping::Keeping;
 use crate::lane::{LaneMessage, Shared};
-use mainstay_store::{LaneWrite, ReadError, Rewound, SessionKey, Store, Urgency, WriteOp};
+use crate::retention::unfinished_imports;
+use mainstay_store::{LaneWrite, ReadError, Rewound, SessionKey, Store, Urgency, WriteError, WriteOp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -17,6 +18,8 @@ pub(crate) struct Plan {
     pub(crate) unclaimed: Vec<String>,
     /// Sessions of which an unclaimed keeper knows a later owner, and the fence it knows.
     ahead: Vec<(SessionKey, u64)>,
+    /// Imports that nobody goes on with.
+    pub(crate) unfinished: Vec<SessionKey>,
 }
 
 /// Makes the plan from the records and the folders. Blocking; takes nothing and starts nothing.
@@ -34,18 +37,12 @@ pub(crate) fn plan(config: &HostConfig, store: &dyn Store, keeping: &dyn Keeping
     let claimed: BTreeSet<String> = live.rows.iter().map(|process| process.token.clone()).collect();
     let unclaimed = keeping.unclaimed(&claimed);
     let ahead = crate::unclaimed::fences_ahead(config, store, keeping, &unclaimed)?;
-    Ok(Plan { sessions: rows.rows.into_iter().map(|row| row.key).collect(), unclaimed, ahead })
+    let unfinished = unfinished_imports(store)?;
+    Ok(Plan { sessions: rows.rows.into_iter().map(|row| row.key).collect(), unclaimed, ahead, unfinished })
 }
 
 /// Wakes every session that is owed something, all at once; one that fails stops no other.
-pub(crate) async fn recover(shared: &Arc<Shared>, plan: Plan, rewound: Option<Rewound>) {
-    if let Some(rewound) = rewound {
-        tracing::error!(
-            mark = rewound.mark,
-            found = rewound.found,
-            "the database is older than what was shown"
-        );
-    }
+pub(crate) async fn recover(shared: &Arc<Shared>, plan: Plan) {
     let mut woken = Vec::with_capacity(plan.sessions.len());
     for (key, known) in plan.ahead {
         let (done, settled) = oneshot::channel();
@@ -54,33 +51,27 @@ pub(crate) async fn recover(shared: &Arc<Shared>, plan: Plan, rewound: Option<Re
     }
     for key in plan.sessions {
         let (done, settled) = oneshot::channel();
-        send_to_lane(shared, key, LaneMessage::Wake { rewound: rewound.is_some(), done }).await;
+        send_to_lane(shared, key, LaneMessage::Wake { done }).await;
         woken.push(settled);
     }
     for settled in woken {
         // A lane that could not load has said so and dropped its sender.
         drop(settled.await);
     }
-    // Last: a host that dies before this finds the rewind again, and one epoch more harms nobody.
-    if let Some(rewound) = rewound {
-        let write = LaneWrite::new(Urgency::Command, vec![WriteOp::AcknowledgeRewind { mark: rewound.mark }]);
-        if let Err(error) = shared.store.commit(write).await {
-            tracing::error!(%error, "the rewind could not be acknowledged; the next start deals with it again");
-        }
-    }
 }
 
-/// How often old idempotency keys are removed. The store keeps what the contract promises, whatever this is.
-const HOUSEKEEPING_EVERY: std::time::Duration = std::time::Duration::from_secs(600);
-
-/// Removes what may go, as long as the host lives.
-pub(crate) async fn keep_house(shared: std::sync::Weak<Shared>) {
-    loop {
-        tokio::time::sleep(HOUSEKEEPING_EVERY).await;
-        let Some(shared) = shared.upgrade() else { return };
-        let write = LaneWrite::new(Urgency::Command, vec![WriteOp::PruneOperations { now: shared.now() }]);
-        if let Err(error) = shared.store.commit(write).await {
-            tracing::warn!(%error, "old idempotency keys could not be removed; the next round tries again");
-        }
-    }
+/// Takes note of a rewind, before anything is served or added: from here on every session begins a new epoch, when it is
+/// next loaded, above all that anybody can have seen. Blocking.
+///
+/// # Errors
+/// The store did not take it; nothing may be served then, because a reader could be given other events than those it
+/// knows under the same numbers.
+pub(crate) fn acknowledge(store: &dyn Store, rewound: Rewound) -> Result<(), WriteError> {
+    tracing::error!(
+        mark = rewound.mark,
+        found = rewound.found,
+        "the database is older than what was shown: every session begins a new epoch"
+    );
+    let op = WriteOp::AcknowledgeRewind { mark: rewound.mark, feed: rewound.feed };
+    store.commit_blocking(LaneWrite::new(Urgency::Command, vec![op])).map(drop)
 }

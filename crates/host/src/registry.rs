@@ -194,7 +194,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     fn wake() -> LaneMessage {
-        LaneMessage::Wake { rewound: false, done: oneshot::channel().0 }
+        LaneMessage::Wake { done: oneshot::channel().0 }
     }
 
     #[test]

@@ -25,6 +25,22 @@ pub enum ResetReason {
     EpochChanged,
     /// The cursor is ahead of everything that is known.
     CursorAhead,
+    /// Entries of the feed behind the cursor are gone: they were too old, or the database was rewound.
+    CursorExpired,
+}
+
+/// What a pull of the feed gives.
+#[derive(Debug)]
+pub enum FeedDelivered {
+    /// The next entries, empty where there are none.
+    Entries(Vec<FeedRow>),
+    /// The reader looks at what there is and goes on from this position.
+    Reset {
+        /// Why.
+        reason: ResetReason,
+        /// The feed's newest position.
+        head: u64,
+    },
 }
 
 /// What a reader is told instead of a silent gap.
@@ -165,32 +181,47 @@ impl FeedSubscription {
         self.position
     }
 
-    /// Whether the position is ahead of the feed: the reader must begin anew at the head given.
-    pub fn ahead(&mut self) -> Option<u64> {
-        let head = *self.head.borrow_and_update();
-        (self.position > head).then(|| {
-            self.position = head;
-            head
-        })
-    }
-
-    /// The next entries, empty where there are none.
+    /// Gives what is next, without waiting, and no silent gap.
     ///
     /// # Errors
-    /// [`HostError::Read`].
-    pub async fn pull(&mut self) -> Result<Vec<FeedRow>, HostError> {
-        let _seen = *self.head.borrow_and_update();
+    /// [`HostError::Read`]; the position has not moved.
+    pub async fn pull(&mut self) -> Result<FeedDelivered, HostError> {
+        let head = *self.head.borrow_and_update();
         let (store, after) = (self.store.clone(), self.position);
-        let reading = self.blocking.run(move || store.feed(after, PULL_ROWS));
-        let rows = reading.await.map_err(|_| HostError::ShuttingDown)??.rows;
-        if let Some(last) = rows.last() {
-            self.position = last.position;
+        let reading = self.blocking.run(move || feed_page(store.as_ref(), after, head, PULL_ROWS));
+        let delivered = reading.await.map_err(|_| HostError::ShuttingDown)??;
+        match &delivered {
+            FeedDelivered::Entries(rows) => self.position = rows.last().map_or(after, |last| last.position),
+            FeedDelivered::Reset { head, .. } => self.position = *head,
         }
-        Ok(rows)
+        Ok(delivered)
     }
 
     /// Waits until there may be more.
     pub async fn changed(&mut self) {
         let _changed = self.head.changed().await;
     }
+}
+
+/// The entries behind a position, at most `limit`; `head` was read before. A reader that has seen nothing begins with what
+/// there is; one that missed some must begin anew. Blocking.
+///
+/// # Errors
+/// [`ReadError`].
+pub fn feed_page(
+    store: &dyn Store,
+    after: u64,
+    head: u64,
+    limit: usize,
+) -> Result<FeedDelivered, mainstay_store::ReadError> {
+    // The store may be ahead of what was read before, never behind it.
+    if after > head && after > store.feed_head()? {
+        return Ok(FeedDelivered::Reset { reason: ResetReason::CursorAhead, head });
+    }
+    let rows = store.feed(after, limit)?.rows;
+    // Read behind the rows: what was trimmed meanwhile shows.
+    if after != 0 && after < store.feed_floor()? {
+        return Ok(FeedDelivered::Reset { reason: ResetReason::CursorExpired, head });
+    }
+    Ok(FeedDelivered::Entries(rows))
 }

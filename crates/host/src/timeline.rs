@@ -125,7 +125,8 @@ fn text(store: &dyn Store, session: &SessionRow, row: &ItemRow) -> Result<(Strin
     let from = *from;
     let mut whole = Vec::with_capacity(bytes);
     for (offset, text) in pieces.into_iter().rev() {
-        whole.truncate(usize::try_from(offset - from).unwrap_or(usize::MAX));
+        // An imported journal may say anything; what does not fit together is shown as it comes.
+        whole.truncate(usize::try_from(offset.saturating_sub(from)).unwrap_or(usize::MAX));
         whole.extend_from_slice(text.as_bytes());
     }
     Ok((String::from_utf8_lossy(&whole).into_owned(), from))

@@ -32,6 +32,7 @@ fn config(home: &Path) -> HostConfig {
         stream_flush: Duration::from_millis(5),
         max_processes: 8,
         max_starting: 2,
+        retention: mainstay_host::Retention::default(),
         agents: BTreeMap::from([(AgentName::from("scripted"), agent)]),
         environment: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         keeper_program: sibling_binary("mainstay-keeper"),

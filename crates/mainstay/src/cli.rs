@@ -50,6 +50,16 @@ enum Command {
     Stop(StopArgs),
     /// Deal with a session that cannot go on by itself, or with a keeper that no session claims.
     Recover(RecoverArgs),
+    /// Delete sessions. Their agents are ended; only their ids stay taken.
+    Rm(RmArgs),
+    /// Write a session to a file, as it is now.
+    Export(ExportArgs),
+    /// Make a session from a file, whole or not at all. Starts a host in the background when none runs.
+    Import(ImportArgs),
+    /// Copy the database, also while a host serves it.
+    Backup(BackupArgs),
+    /// Put a copy in the database's place. No host may run; what was there is kept beside it.
+    Restore(RestoreArgs),
     /// Show every keeper and agent process; needs no host.
     Ps,
     /// Print a session's events, or the host's feed.
@@ -163,6 +173,46 @@ pub(crate) enum StopScope {
     Task,
     /// All background tasks and sub-agents.
     Tasks,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    /// The sessions' ids.
+    #[arg(required = true)]
+    pub(crate) sessions: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// The file; `-` is standard output. Default: the session's id with `.mainstay` behind it. Nothing is overwritten.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The file; `-` is standard input.
+    pub(crate) file: PathBuf,
+    /// The id it is to have. Default: its own where that is free, else a new one.
+    #[arg(long)]
+    pub(crate) id: Option<String>,
+    /// The folder it is to work in. Default: the one in the file.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cwd: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// Where the copy is to stand. Nothing is overwritten.
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// A copy that `backup` made.
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -405,6 +455,8 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
         Command::Serve(args) => commands::serve::serve(settings, &environment, &args, json),
         Command::Ps => commands::ps::print(&settings, json),
+        Command::Backup(args) => commands::backup::backup(&settings, &args, json),
+        Command::Restore(args) => commands::backup::restore(&settings, &args, json),
         Command::Config(_) => commands::config::show(&settings, json),
         Command::Token => commands::token::print(&settings, json),
         Command::Completions(args) => commands::completions::print(&args),
@@ -421,6 +473,11 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Start(args) => commands::session::start(&settings, &args, json).await,
                 Command::Stop(args) => commands::stop::stop(&settings, &args, json).await,
                 Command::Recover(args) => commands::recover::recover(&settings, &args, json).await,
+                Command::Rm(args) => commands::session::remove(&settings, &args, json).await,
+                Command::Export(args) => commands::transfer::export(&settings, &args, json).await,
+                Command::Import(args) => {
+                    commands::transfer::import(&settings, &environment, &args, json).await
+                }
                 Command::Events(args) => commands::events::print(&settings, &args, json).await,
                 Command::Agents => commands::agents::print(&settings, json).await,
                 _ => commands::doctor::look(&settings, &environment, json).await,

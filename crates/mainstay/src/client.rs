@@ -2,7 +2,7 @@
 
 use crate::sse::{Parser, SseEvent};
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use tokio::net::UnixStream;
 
 /// How this program calls itself; the host tells it to those whose answers come too late.
@@ -134,6 +136,25 @@ impl Client {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Result<Response<Incoming>, ClientError> {
+        let mut headers = headers.to_vec();
+        if body.is_some() {
+            headers.push(("content-type", "application/json"));
+        }
+        let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+        self.exchange_body(method, path, &headers, Full::new(bytes)).await
+    }
+
+    async fn exchange_body<B>(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: B,
+    ) -> Result<Response<Incoming>, ClientError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let stream = self.connect().await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(ClientError::Lost)?;
@@ -150,15 +171,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let bytes = match body {
-            Some(body) => {
-                request = request.header("content-type", "application/json");
-                Bytes::from(body.to_string())
-            }
-            None => Bytes::new(),
-        };
-        let request =
-            request.body(Full::new(bytes)).map_err(|error| ClientError::NotHttp(error.to_string()))?;
+        let request = request.body(body).map_err(|error| ClientError::NotHttp(error.to_string()))?;
         sender.send_request(request).await.map_err(ClientError::Lost)
     }
 
@@ -170,7 +183,10 @@ impl Client {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Result<Value, ClientError> {
-        let response = self.exchange(method, path, headers, body).await?;
+        Self::answer(self.exchange(method, path, headers, body).await?).await
+    }
+
+    async fn answer(response: Response<Incoming>) -> Result<Value, ClientError> {
         let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.map_err(ClientError::Lost)?.to_bytes();
         let value = serde_json::from_slice(&bytes)
@@ -179,6 +195,30 @@ impl Client {
             return Err(ClientError::Refused { status, problem: value });
         }
         Ok(value)
+    }
+
+    /// A file from the host, as it comes.
+    pub(crate) async fn download(&self, path: &str) -> Result<Incoming, ClientError> {
+        let response = self.exchange("GET", path, &[], None).await?;
+        if response.status().as_u16() == 200 {
+            return Ok(response.into_body());
+        }
+        match Self::answer(response).await {
+            Ok(other) => Err(ClientError::NotHttp(format!("no file, but {other}"))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A file for the host, as much of it in memory as one piece.
+    pub(crate) async fn upload(
+        &self,
+        path: &str,
+        media: &str,
+        key: &str,
+        file: FileBody,
+    ) -> Result<Value, ClientError> {
+        let headers = [("content-type", media), ("idempotency-key", key)];
+        Self::answer(self.exchange_body("POST", path, &headers, file).await?).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, ClientError> {
@@ -240,6 +280,38 @@ pub(crate) fn encode(part: &str) -> String {
         }
     }
     text
+}
+
+/// Bytes read from a file at once.
+const PIECE: usize = 256 * 1024;
+
+/// A file on its way to the host. It is read where it is needed: the command has nothing else to do meanwhile.
+pub(crate) struct FileBody(Box<dyn io::Read + Send>);
+
+impl FileBody {
+    pub(crate) fn new(file: Box<dyn io::Read + Send>) -> Self {
+        Self(file)
+    }
+}
+
+impl Body for FileBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let mut piece = vec![0; PIECE];
+        Poll::Ready(match self.0.read(&mut piece) {
+            Ok(0) => None,
+            Ok(read) => {
+                piece.truncate(read);
+                Some(Ok(Frame::data(piece.into())))
+            }
+            Err(error) => Some(Err(error)),
+        })
+    }
 }
 
 /// An open event stream.

@@ -18,10 +18,10 @@ use crate::error::{Conflict, ReadError, WriteError};
 use crate::read::{ItemEventQuery, PageLimit, SessionFilter};
 use crate::store::{Committed, Degraded, Fault, Store};
 use crate::write::{
-    FeedEntry, IdRegistration, ItemRow, LaneWrite, NewEvent, NewInput, NewOperation, NewSession,
-    OPERATION_KEEP_MS, OPERATION_KEEP_ROWS, OPERATION_PRUNE_BATCH, PURGE_EVENT_ROWS, ProcessKey, ProcessRow,
-    ProcessUpdate, QUARANTINE_MAX_BYTES, QUARANTINE_MAX_RECORDS, QuarantinedRecord, SessionKey,
-    SessionUpdate, Urgency, WriteOp,
+    FEED_TRIM_BATCH, FeedEntry, IdRegistration, ItemRow, LaneWrite, NewEvent, NewInput, NewOperation,
+    NewSession, OPERATION_KEEP_MS, OPERATION_KEEP_ROWS, OPERATION_PRUNE_BATCH, PURGE_EVENT_ROWS, ProcessKey,
+    ProcessRow, ProcessUpdate, QUARANTINE_MAX_BYTES, QUARANTINE_MAX_RECORDS, QuarantinedRecord,
+    STAGED_STATUS, SessionKey, SessionUpdate, Urgency, WriteOp,
 };
 
 /// A store under test, with its surroundings.
@@ -37,7 +37,7 @@ macro_rules! conformance_suite {
     ($make:path) => {
         $crate::conformance_suite! { @ $make:
             seq_is_dense, a_merged_row_stands_for_its_run, pages_end_where_the_limit_says,
-            an_epoch_follows_the_one_before, an_old_fence_is_refused_whole, a_fence_never_goes_back,
+            an_epoch_is_greater_than_the_one_before, an_old_fence_is_refused_whole, a_fence_never_goes_back,
             a_refusal_harms_no_neighbour, a_refused_write_leaves_nothing, ids_are_unique_for_ever,
             session_ids_are_unique, session_fields_change_one_by_one, sessions_are_paged_newest_first,
             only_unrested_sessions_are_unrested, threads_have_one_owner, the_newest_snapshot_is_kept,
@@ -45,6 +45,7 @@ macro_rules! conformance_suite {
             inputs_are_numbered_once, adapter_states_are_replaced_and_dropped, operations_are_recorded_once,
             operations_are_kept_as_promised, the_feed_is_dense, quarantine_is_bounded,
             a_purged_session_keeps_its_names, commit_numbers_grow_by_one, a_rewind_is_acknowledged_by_number,
+            the_feed_goes_on_behind_a_floor, a_staged_session_is_seen_whole_or_not_at_all,
             what_was_acknowledged_survives_a_restart, injected_failures_do_what_they_say,
             a_closed_store_says_so, missing_rows_are_named, many_lanes_at_once_lose_nothing,
         }

@@ -98,6 +98,8 @@ pub enum Conflict {
     Process { key: ProcessKey },
     #[error("input {n} of process {process} is recorded or was trimmed")]
     Input { process: ProcessKey, n: u64 },
+    #[error("session {session} is not being imported")]
+    NotStaged { session: SessionKey },
     /// A rule of the schema that no typed check foresaw.
     #[error("a constraint of the database: {detail}")]
     Constraint { detail: String },
@@ -164,6 +166,36 @@ pub enum OpenError {
     },
 }
 
+/// Why a copy was not put in the database's place. The database is as it was, unless the error says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// What was given is no whole database of ours.
+    #[error("{} is not a backup that can be restored", path.display())]
+    NotABackup {
+        path: PathBuf,
+        #[source]
+        source: Box<OpenError>,
+    },
+    /// It is one, and damaged.
+    #[error("{} is damaged: {detail}", path.display())]
+    Damaged { path: PathBuf, detail: String },
+    /// It was written by a newer version, which this program can only read.
+    #[error("{} cannot be served by this version: {why}", path.display())]
+    Newer { path: PathBuf, why: String },
+    #[error("cannot copy {}", path.display())]
+    Copy {
+        path: PathBuf,
+        #[source]
+        source: Box<BackupError>,
+    },
+    #[error("cannot read or write {}", path.display())]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
 /// Why a backup was not made. The unfinished copy is removed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
@@ -172,6 +204,13 @@ pub enum BackupError {
     Exists { path: PathBuf },
     #[error("the store is closed")]
     Closed,
+    /// There is no database to copy, or it cannot be read.
+    #[error("cannot read the database {}", path.display())]
+    Source {
+        path: PathBuf,
+        #[source]
+        source: Box<OpenError>,
+    },
     #[error("cannot write the backup {}", path.display())]
     Database {
         path: PathBuf,

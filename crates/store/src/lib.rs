@@ -22,7 +22,7 @@ mod sqlite;
 mod store;
 mod write;
 
-pub use error::{BackupError, Conflict, OpenError, ReadError, WriteError};
+pub use error::{BackupError, Conflict, OpenError, ReadError, RestoreError, WriteError};
 pub use memory::MemoryStore;
 pub use read::{
     AdapterStateRow, BadRow, Counts, EventPage, EventRow, FeedRow, IdOwner, InputRow, ItemEventPage,
@@ -30,16 +30,16 @@ pub use read::{
     SnapshotRow,
 };
 pub use sqlite::{
-    MIN_SQLITE_VERSION, Mark, Opened, RESERVE_BYTES, Rewound, SCHEMA_VERSION, SqliteOptions, SqliteStore,
-    WRITER_VERSION,
+    MIN_SQLITE_VERSION, Mark, Opened, RESERVE_BYTES, Restored, Rewound, SCHEMA_VERSION, SqliteOptions,
+    SqliteStore, WRITER_VERSION, backup_file, restore_file,
 };
 pub use store::{
     CommitFuture, Committed, Degraded, Fault, MAX_QUEUED_BYTES, MAX_QUEUED_WRITES, STOP_HEADROOM_BYTES,
     STOP_HEADROOM_WRITES, Store, StoreMode, StoreStats,
 };
 pub use write::{
-    FeedEntry, FenceCheck, IdRegistration, ItemRow, LaneWrite, NewEvent, NewInput, NewOperation, NewSession,
-    OPERATION_KEEP_MS, OPERATION_KEEP_ROWS, OPERATION_PRUNE_BATCH, PURGE_EVENT_ROWS, ProcessKey, ProcessRow,
-    ProcessUpdate, QUARANTINE_MAX_BYTES, QUARANTINE_MAX_RECORDS, QuarantinedRecord, SessionKey,
-    SessionUpdate, Urgency, WriteOp,
+    FEED_TRIM_BATCH, FeedEntry, FenceCheck, IdRegistration, ItemRow, LaneWrite, NewEvent, NewInput,
+    NewOperation, NewSession, OPERATION_KEEP_MS, OPERATION_KEEP_ROWS, OPERATION_PRUNE_BATCH,
+    PURGE_EVENT_ROWS, ProcessKey, ProcessRow, ProcessUpdate, QUARANTINE_MAX_BYTES, QUARANTINE_MAX_RECORDS,
+    QuarantinedRecord, STAGED_STATUS, SessionKey, SessionUpdate, Urgency, WriteOp,
 };

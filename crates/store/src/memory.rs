@@ -3,6 +3,7 @@
 
 mod apply;
 mod durable;
+mod history;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -139,6 +140,10 @@ impl Store for MemoryStore {
         self.inner().durable.commit
     }
 
+    fn epoch_floor(&self) -> u64 {
+        self.inner().durable.epoch_floor()
+    }
+
     fn mode(&self) -> StoreMode {
         StoreMode::ReadWrite
     }
@@ -172,6 +177,10 @@ impl Store for MemoryStore {
         self.read(|durable| good(durable.unrested_sessions()))
     }
 
+    fn unpurged_sessions(&self, limit: usize) -> Result<Vec<SessionKey>, ReadError> {
+        self.read(|durable| durable.unpurged_sessions(limit))
+    }
+
     fn snapshot(&self, session: SessionKey) -> Result<Option<SnapshotRow>, ReadError> {
         self.read(|durable| durable.snapshots.get(&session).cloned())
     }
@@ -189,6 +198,14 @@ impl Store for MemoryStore {
     fn has_events(&self, session: SessionKey) -> Result<bool, ReadError> {
         self.read(|durable| {
             durable.events.range((session, 0, 0)..=(session, u64::MAX, u64::MAX)).next().is_some()
+        })
+    }
+
+    fn next_epoch(&self, session: SessionKey, after: u64) -> Result<Option<u64>, ReadError> {
+        let Some(first) = after.checked_add(1) else { return Ok(None) };
+        self.read(|durable| {
+            let behind = durable.events.range((session, first, 0)..=(session, u64::MAX, u64::MAX));
+            behind.map(|((_, epoch, _), _)| *epoch).next()
         })
     }
 
@@ -261,13 +278,17 @@ impl Store for MemoryStore {
 
     fn feed(&self, after: u64, limit: usize) -> Result<Rows<FeedRow>, ReadError> {
         self.read(|durable| {
-            let behind = durable.feed.range(after.saturating_add(1)..);
+            let behind = durable.feed.range(after.max(durable.feed_floor).saturating_add(1)..);
             good(behind.take(limit).map(|(_, row)| row.clone()).collect())
         })
     }
 
     fn feed_head(&self) -> Result<u64, ReadError> {
         self.read(Durable::feed_head)
+    }
+
+    fn feed_floor(&self) -> Result<u64, ReadError> {
+        self.read(|durable| durable.feed_floor)
     }
 
     fn quarantine(&self, session: SessionKey) -> Result<QuarantinePage, ReadError> {

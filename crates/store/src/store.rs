@@ -134,6 +134,10 @@ pub trait Store: Send + Sync + Debug {
 
     /// The number of the newest committed transaction; 0 for none.
     fn commit_number(&self) -> u64;
+    /// Every session whose epoch is lower has to begin a new one, this or a greater one, before anything is added to its
+    /// journal: the database was rewound, and readers may have seen what is gone. 1 where that never happened. A new
+    /// session has to begin such an epoch too, since its id may have been another session's that is gone.
+    fn epoch_floor(&self) -> u64;
     fn mode(&self) -> StoreMode;
     /// What is wrong now, the gravest first; `None` when all is well.
     fn degraded(&self) -> Option<Degraded>;
@@ -151,6 +155,8 @@ pub trait Store: Send + Sync + Debug {
     /// Sessions that a starting host has to look at: not deleted, and with a process or with a status other than
     /// `idle` and `closed`. Oldest first.
     fn unrested_sessions(&self) -> Result<Rows<SessionRow>, ReadError>;
+    /// Deleted sessions without a process whose journal still holds something, oldest first.
+    fn unpurged_sessions(&self, limit: usize) -> Result<Vec<SessionKey>, ReadError>;
     fn snapshot(&self, session: SessionKey) -> Result<Option<SnapshotRow>, ReadError>;
 
     /// The journal of one epoch from the first row whose `seq` is greater than `after_seq` (its `first_seq` need not
@@ -164,6 +170,8 @@ pub trait Store: Send + Sync + Debug {
     ) -> Result<EventPage, ReadError>;
     /// Whether the journal of a session holds anything, in any epoch.
     fn has_events(&self, session: SessionKey) -> Result<bool, ReadError>;
+    /// The lowest epoch above `after` in which the journal holds anything.
+    fn next_epoch(&self, session: SessionKey, after: u64) -> Result<Option<u64>, ReadError>;
     fn events_of_item(&self, query: ItemEventQuery) -> Result<ItemEventPage, ReadError>;
 
     /// Items with an ordinal below `before`, newest first.
@@ -187,9 +195,11 @@ pub trait Store: Send + Sync + Debug {
     fn id_owner(&self, kind: &str, id: &str) -> Result<Option<IdOwner>, ReadError>;
     fn thread_owner(&self, scope: &str, thread: &str) -> Result<Option<SessionKey>, ReadError>;
 
-    /// Feed entries behind position `after`, ascending.
+    /// Feed entries behind position `after` and behind the floor, ascending.
     fn feed(&self, after: u64, limit: usize) -> Result<Rows<FeedRow>, ReadError>;
     fn feed_head(&self) -> Result<u64, ReadError>;
+    /// Entries up to this position are gone: a reader whose position is lower has missed some of them.
+    fn feed_floor(&self) -> Result<u64, ReadError>;
     fn quarantine(&self, session: SessionKey) -> Result<QuarantinePage, ReadError>;
     fn counts(&self) -> Result<Counts, ReadError>;
 

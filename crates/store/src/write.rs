@@ -13,6 +13,11 @@ pub const OPERATION_PRUNE_BATCH: u64 = 4_096;
 /// Journal rows that one [`WriteOp::PurgeSession`] removes, so that purging never holds the writer for long (about
 /// 50 ms).
 pub const PURGE_EVENT_ROWS: u64 = 20_000;
+/// Feed entries that one [`WriteOp::TrimFeed`] removes at most, for the same reason.
+pub const FEED_TRIM_BATCH: u64 = 4_096;
+/// The status of a session that is being imported. Nobody is shown it, and a host that starts removes what a former
+/// one left of such a session.
+pub const STAGED_STATUS: &str = "importing";
 /// Quarantined records kept per session. Enough to see a pattern; the oldest is dropped and counted.
 pub const QUARANTINE_MAX_RECORDS: u64 = 256;
 /// Bytes of quarantined records kept per session: one maximal record and some small ones. The newest record is
@@ -91,15 +96,35 @@ impl LaneWrite {
 pub enum WriteOp {
     /// Conflicts: `SessionId`, `SessionKey`. Starts with status `idle`, epoch 1, head 0, fence 0.
     CreateSession(NewSession),
+    /// As [`WriteOp::CreateSession`], but deleted and with status [`STAGED_STATUS`]: its journal is written in pages
+    /// that nobody sees, until a [`WriteOp::PublishSession`] makes all of it visible at once.
+    StageSession(NewSession),
+    /// Makes a staged session one like any other, idle and with these names. Conflict: `NotStaged`.
+    PublishSession {
+        session: SessionKey,
+        /// Becomes `updated_at`.
+        at: i64,
+        name: Option<String>,
+        cwd: String,
+        archived: bool,
+        fence: u64,
+        launch: Vec<u8>,
+    },
+    /// Removes the oldest [`PURGE_EVENT_ROWS`] rows of a staged session's journal, and everything else of it with the
+    /// last of them; then its key and its id were never used. Does nothing where there is no such session. Conflict:
+    /// `NotStaged`.
+    DropStaged {
+        session: SessionKey,
+    },
     /// Conflict: `FenceBack`.
     UpdateSession(SessionUpdate),
-    /// Removes items, snapshot, quarantine and thread claims of a session, and the oldest [`PURGE_EVENT_ROWS`] of
+    /// Removes items, snapshot, launch, quarantine and thread claims of a session, and the oldest [`PURGE_EVENT_ROWS`] of
     /// its journal: do it again while [`crate::Store::has_events`]. Its row and its registered ids stay, because ids
     /// are unique for ever.
     PurgeSession {
         session: SessionKey,
     },
-    /// `epoch` must follow the current one by one; head goes back to 0. Conflict: `Head`.
+    /// `epoch` must be greater than the current one; head goes back to 0. Conflict: `Head`.
     StartEpoch {
         session: SessionKey,
         epoch: u64,
@@ -168,13 +193,22 @@ pub enum WriteOp {
     },
     /// Adds to the host feed at the next position.
     AppendFeed(FeedEntry),
+    /// Forgets feed entries up to and including `up_to`, at most [`FEED_TRIM_BATCH`] of them: do it again while
+    /// [`crate::Store::feed_floor`] is lower. A reader behind the floor has to begin anew.
+    TrimFeed {
+        up_to: u64,
+    },
     /// Sets aside what a session could not digest, within [`QUARANTINE_MAX_RECORDS`] and
     /// [`QUARANTINE_MAX_BYTES`].
     Quarantine(QuarantinedRecord),
-    /// Says that a rewind was dealt with (see [`crate::Rewound`]): this transaction's commit number becomes
-    /// greater than `mark`, so that no number is used twice and the rewind is not reported again.
+    /// Takes note of a rewind (see [`crate::Rewound`]), so that it is not reported again and no number is used twice:
+    /// this transaction's commit number becomes greater than `mark`; the epoch floor (see
+    /// [`crate::Store::epoch_floor`]) becomes greater than every epoch that any session has or lost; and the feed goes
+    /// on behind every position that anybody may have seen, its floor right before that.
     AcknowledgeRewind {
         mark: u64,
+        /// The newest position of the feed that was acknowledged.
+        feed: u64,
     },
 }
 
@@ -360,7 +394,7 @@ const OP_OVERHEAD: usize = 128;
 impl WriteOp {
     fn weight(&self) -> usize {
         let payload = match self {
-            Self::CreateSession(new) => new.launch.len() + new.cwd.len(),
+            Self::CreateSession(new) | Self::StageSession(new) => new.launch.len() + new.cwd.len(),
             Self::AppendEvents { events, .. } => {
                 events.iter().map(|event| event.body.len() + size_of::<NewEvent>()).sum()
             }
@@ -372,7 +406,10 @@ impl WriteOp {
             Self::PutOperation(operation) => operation.response.len() + operation.fingerprint.len(),
             Self::AppendFeed(entry) => entry.body.len(),
             Self::Quarantine(record) => record.record.len(),
+            Self::PublishSession { launch, cwd, .. } => launch.len() + cwd.len(),
             Self::UpdateSession(_)
+            | Self::DropStaged { .. }
+            | Self::TrimFeed { .. }
             | Self::PurgeSession { .. }
             | Self::StartEpoch { .. }
             | Self::ClaimThread { .. }

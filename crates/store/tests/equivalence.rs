@@ -61,6 +61,7 @@ impl Choice {
         let (epoch, head, fence) = row.map_or((1, 0, 0), |row| (row.epoch, row.head, row.fence));
         let off = u64::from(self.one_in(8));
         match self.below(20) {
+            0 if self.one_in(4) => WriteOp::StageSession(new_session(session, &self.word())),
             0 => WriteOp::CreateSession(new_session(session, &self.word())),
             1 | 2 => WriteOp::UpdateSession(SessionUpdate {
                 key: session,
@@ -75,6 +76,16 @@ impl Choice {
                 needs: self.maybe(true),
             }),
             3 if self.one_in(4) => WriteOp::PurgeSession { session },
+            3 if self.one_in(4) => WriteOp::DropStaged { session },
+            3 if self.one_in(4) => WriteOp::PublishSession {
+                session,
+                at: 5,
+                name: self.maybe(self.0.to_string()),
+                cwd: self.word(),
+                archived: self.one_in(2),
+                fence: 3,
+                launch: self.body(),
+            },
             3 => WriteOp::StartEpoch { session, epoch: epoch + 1 + off },
             4..=7 => {
                 let run = self.below(3);
@@ -142,6 +153,10 @@ impl Choice {
                 status: 200,
                 response: self.body(),
             }),
+            18 if self.one_in(4) => WriteOp::TrimFeed { up_to: self.below(20) },
+            18 if self.one_in(9) => {
+                WriteOp::AcknowledgeRewind { mark: self.below(300), feed: self.below(30) }
+            }
             18 => WriteOp::AppendFeed(FeedEntry {
                 at: 1,
                 session,
@@ -181,8 +196,10 @@ fn image(store: &dyn Store) -> String {
     image.push(format!("{:#?}", store.sessions(&SessionFilter::default(), None, 99).unwrap()));
     image.push(format!("{:#?}", store.unrested_sessions().unwrap()));
     for session in (1..=SESSIONS).map(SessionKey) {
-        for epoch in 1..=4 {
-            image.push(format!("{:#?}", store.events(session, epoch, 0, ALL).unwrap()));
+        let mut before = 0;
+        while let Some(epoch) = store.next_epoch(session, before).unwrap() {
+            image.push(format!("{epoch} {:#?}", store.events(session, epoch, 0, ALL).unwrap()));
+            before = epoch;
         }
         for backwards in [false, true] {
             let (from, to) = ((1, 3), (3, 9));
@@ -194,6 +211,7 @@ fn image(store: &dyn Store) -> String {
         image.push(format!("{:#?}", store.quarantine(session).unwrap()));
         image.push(format!("{:?}", (store.max_item_ordinal(session), store.has_events(session))));
     }
+    image.push(format!("{:?}", (store.epoch_floor(), store.feed_floor(), store.unpurged_sessions(9))));
     image.push(format!("{:#?}", store.processes(false).unwrap()));
     image.push(format!("{:#?}", store.processes(true).unwrap()));
     for process in (1..=PROCESSES).map(ProcessKey) {

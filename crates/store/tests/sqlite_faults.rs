@@ -155,6 +155,7 @@ fn a_full_disk_loses_nothing_and_a_stop_goes_first() {
         reserve_bytes: RESERVE,
         reserve_retry: Duration::from_millis(20),
         max_pages: None,
+        checkpoint_pages: None,
     };
     let reserve = disk.path("test.db.reserve");
     let reserve_is_there = || fs::metadata(&reserve).is_ok_and(|found| found.len() == RESERVE);

@@ -115,18 +115,18 @@ fn a_rewound_database_is_reported_until_it_is_acknowledged() {
     let reopen = || open(&home.path(), SqliteOptions::default());
 
     let opened = reopen();
-    assert_eq!(opened.rewound, Some(Rewound { mark: 6, found: 1 }));
+    assert_eq!(opened.rewound, Some(Rewound { mark: 6, feed: 0, found: 1 }));
     // What is committed meanwhile hides nothing.
     commit(&opened.store, vec![append(session, 0, "")]);
     drop(opened);
     let opened = reopen();
-    assert_eq!(opened.rewound, Some(Rewound { mark: 6, found: 2 }));
+    assert_eq!(opened.rewound, Some(Rewound { mark: 6, feed: 0, found: 2 }));
     let epoch = WriteOp::StartEpoch { session, epoch: 2 };
-    let committed = commit(&opened.store, vec![epoch, WriteOp::AcknowledgeRewind { mark: 6 }]);
+    let committed = commit(&opened.store, vec![epoch, WriteOp::AcknowledgeRewind { mark: 6, feed: 0 }]);
     assert_eq!(committed.commit, 7);
     drop(opened);
     let opened = reopen();
-    assert_eq!((opened.rewound, opened.mark), (None, Mark::At(7)));
+    assert_eq!((opened.rewound, opened.mark), (None, Mark::At { commit: 7, feed: 1 }));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_lost_mark_says_nothing_about_a_rewind() {
     assert_eq!((opened.mark, opened.rewound), (Mark::Unreadable, None));
     create(&opened.store, "c");
     drop(opened);
-    assert_eq!(reopen().mark, Mark::At(3));
+    assert_eq!(reopen().mark, Mark::At { commit: 3, feed: 0 });
 }
 
 #[test]
@@ -245,6 +245,28 @@ fn a_backup_is_whole_while_writers_go_on() {
     drop(store);
     assert!(matches!(
         copy.backup_to(home.folder.path().join("absent").join("x.db")),
-        Err(BackupError::Database { .. })
+        Err(BackupError::Io { .. })
     ));
+}
+
+#[test]
+fn a_database_of_the_first_version_is_brought_up_and_stays_readable_by_it() {
+    let home = Home::new();
+    let session = create(&home.open(), "a");
+    home.raw()
+        .execute_batch(
+            "DELETE FROM meta WHERE name IN ('epoch_floor', 'feed_floor');
+             DROP INDEX sessions_deleted;
+             PRAGMA user_version = 1;",
+        )
+        .unwrap();
+    let store = home.open();
+    assert_eq!((store.epoch_floor(), store.feed_floor().unwrap()), (1, 0));
+    commit(&store, vec![append(session, 0, ""), WriteOp::AcknowledgeRewind { mark: 9, feed: 9 }]);
+    drop(store);
+    let store = home.open();
+    assert_eq!((store.epoch_floor(), store.feed_floor().unwrap()), (10, 10));
+    let number = |sql: &str| home.raw().query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(number("PRAGMA user_version"), mainstay_store::SCHEMA_VERSION);
+    assert_eq!(number("SELECT value FROM meta WHERE name = 'min_writer'"), 1);
 }

@@ -5,7 +5,7 @@ use crate::call::{Answer, Call, json, raw_json};
 use crate::problem::{Code, Problem};
 use crate::stream::{self, RESET_ITEMS};
 use mainstay_core::Cursor;
-use mainstay_host::{Reset, ResetReason};
+use mainstay_host::{FeedDelivered, Reset, ResetReason, subscription};
 use mainstay_store::PageLimit;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -168,7 +168,8 @@ pub(crate) struct FeedPageView {
     head: u64,
     /// There is more behind `position`.
     more: bool,
-    /// Begin anew at `position`: the cursor was ahead of the feed.
+    /// Begin anew at `position`: the cursor was ahead of the feed (`cursor_ahead`), or entries behind it are gone
+    /// (`cursor_expired`).
     reset: Option<Value>,
 }
 
@@ -199,14 +200,17 @@ pub(crate) async fn feed(call: Call) -> Answer {
     }
     let limit = page_size(query.limit, EVENTS_DEFAULT, EVENTS_MOST)?;
     let head = host.feed_head();
-    if after > head {
-        let reset = value!({ "reason": "cursor_ahead", "position": head });
-        return json(
-            200,
-            &value!({ "events": [], "position": head, "head": head, "more": false, "reset": reset }),
-        );
-    }
-    let rows = host.read(move |store| store.feed(after, limit)).await?.rows;
+    let page = host.read(move |store| subscription::feed_page(store, after, head, limit)).await?;
+    let rows = match page {
+        FeedDelivered::Entries(rows) => rows,
+        FeedDelivered::Reset { reason, head } => {
+            let reset = value!({ "reason": reason, "position": head });
+            return json(
+                200,
+                &value!({ "events": [], "position": head, "head": head, "more": false, "reset": reset }),
+            );
+        }
+    };
     let position = rows.last().map_or(after, |last| last.position);
     let head = head.max(position);
     let entries: Vec<Vec<u8>> = rows

@@ -5,3 +5,4 @@ mod queue;
 mod refusals;
 mod served;
 mod sessions;
+mod transfer;

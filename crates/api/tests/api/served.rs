@@ -121,6 +121,7 @@ fn host_config(folder: &tempfile::TempDir) -> HostConfig {
         stream_flush: Duration::from_millis(5),
         max_processes: 1,
         max_starting: 1,
+        retention: mainstay_host::Retention::default(),
         agents: BTreeMap::from([(AgentName::from("absent"), absent)]),
         environment: Vec::new(),
         keeper_program: "/nowhere/keeper".into(),

@@ -1,6 +1,7 @@
 //! How things came, how they ended, and why they wait.
 
 use crate::content::Answer;
+use crate::{Cursor, HostId, SessionId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -135,4 +136,19 @@ pub enum EpochReason {
     StoreRewound,
     /// A keeper's manifest carries a higher fence than the record.
     FenceAhead,
+    /// The session came from a file; the one that the file was made of may have gone on.
+    Imported,
+}
+
+/// Where an imported session came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ImportedFrom {
+    /// Its id there.
+    pub session: SessionId,
+    /// The host that made it.
+    pub host: HostId,
+    /// Where its journal stood.
+    pub head: Cursor,
+    /// The file's digest: `sha256:` and lower-case hex.
+    pub digest: String,
 }

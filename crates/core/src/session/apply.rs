@@ -56,6 +56,14 @@ impl Session {
                     }
                 }
             }
+            Event::SessionImported { session, launch, .. } => {
+                self.id = session.clone();
+                self.launch = launch.clone();
+                self.recovering = None;
+                // Its thread belongs to the session that the file was made of.
+                self.replace_thread = true;
+                self.first_turn_deaths = 0;
+            }
             Event::SessionDeleted {} => self.deleted = true,
             Event::LeaseReserved { process } => {
                 self.phase = Phase::Reserved;

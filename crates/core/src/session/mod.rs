@@ -6,6 +6,7 @@ mod apply;
 mod background;
 mod commands;
 mod controls;
+mod imported;
 mod items;
 mod process_facts;
 mod queue;
@@ -111,7 +112,7 @@ pub enum Input {
     /// The journal was rewound: begin a new epoch.
     NewEpoch(EpochReason),
     /// A keeper knows a later owner than this record does: the record is older than what was. The fence rises above it
-    /// and a new epoch begins; where the record is as new, nothing happens.
+    /// and a new epoch begins; where that was done before, nothing happens.
     FenceAhead {
         /// The fence that the keeper knows.
         known: Fence,
@@ -336,7 +337,7 @@ impl Session {
                 Ok(Reply::Done)
             }
             Input::NewEpoch(reason) => {
-                self.emit(out, moment.now, Event::EpochStarted { reason });
+                self.begin_epoch(reason, 0, moment.now, out);
                 Ok(Reply::Done)
             }
             Input::FenceAhead { known } => {
@@ -376,10 +377,6 @@ impl Session {
 
     /// As [`Self::emit`], under a fence that may be a higher one than before.
     fn emit_under(&mut self, fence: Fence, out: &mut Out, now: i64, event: Event) {
-        if matches!(event, Event::EpochStarted { .. }) {
-            self.epoch += 1;
-            self.head = 0;
-        }
         let seq = self.head + 1;
         self.apply_event(seq, now, fence, &event);
         if let Event::ItemDelta { item, text, .. } = &event
@@ -401,6 +398,13 @@ impl Session {
             fence: self.fence,
             event,
         });
+    }
+
+    /// Begins a new epoch, `at_least` this one: the journal was rewound, or somebody may know another continuation of it.
+    pub fn begin_epoch(&mut self, reason: EpochReason, at_least: u64, now: i64, out: &mut Out) {
+        self.epoch = (self.epoch + 1).max(at_least);
+        self.head = 0;
+        self.emit(out, now, Event::EpochStarted { reason });
     }
 
     /// Folds one event of the journal.

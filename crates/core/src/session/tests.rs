@@ -11,6 +11,7 @@ use crate::{AgentName, HostId, ItemKey, ProviderTurn, RequestKey};
 mod any_order;
 mod background_rules;
 mod control_rules;
+mod imported;
 mod queue_rules;
 mod request_rules;
 mod stop_rules;

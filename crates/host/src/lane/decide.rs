@@ -8,7 +8,6 @@ use crate::error::HostError;
 use crate::keeping::Planted;
 use mainstay_agents::{CannotTell, Frame, Translated};
 use mainstay_core::content::{Failure, FailureCode};
-use mainstay_core::event::EpochReason;
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
 use mainstay_core::work::ControlEnd;
@@ -299,14 +298,7 @@ impl Lane {
                     Err(refusal) => drop(answer.send(Err(HostError::Refused(refusal)))),
                 }
             }
-            LaneMessage::Wake { rewound, done } => {
-                let machine = &self.members[at].machine;
-                let at_rest = machine.phase == Phase::Free && machine.nothing_owed();
-                if rewound && !at_rest {
-                    self.decide_own(at, Input::NewEpoch(EpochReason::StoreRewound));
-                }
-                self.members[at].wake.push((false, done));
-            }
+            LaneMessage::Wake { done } => self.members[at].wake.push((false, done)),
             LaneMessage::Shutdown { order, done } => {
                 self.members[at].shutdown = Some((order, done));
                 self.begin_shutdown();

@@ -11,6 +11,7 @@ use crate::load;
 use crate::registry::{JoinSender, Seat};
 use mainstay_agents::ThreadContext;
 use mainstay_core::digest::sha256_hex;
+use mainstay_core::event::EpochReason;
 use mainstay_core::process::CloseOrder;
 use mainstay_core::session::{Out, Phase, StatusReport};
 use mainstay_core::{AgentName, Command, Cursor, LaunchSnapshot, Session, SessionId};
@@ -156,7 +157,12 @@ impl Created {
             register("session", id.0.clone(), fingerprint),
         ];
         let mut out = Out::default();
-        let machine = Session::create(id, request.name, launch, request.options, now, &mut out);
+        let mut machine = Session::create(id, request.name, launch, request.options, now, &mut out);
+        let floor = shared.store.epoch_floor();
+        if machine.epoch < floor {
+            // The id may have been that of a session that is gone with a rewind.
+            machine.begin_epoch(EpochReason::StoreRewound, floor, now, &mut out);
+        }
         let prompt = request.prompt.map(|(submission, content)| {
             let delivery = mainstay_core::Delivery::Auto;
             let fingerprint = crate::host::message_fingerprint(&content, delivery);
@@ -216,6 +222,11 @@ impl Member {
         let loaded = load::load(shared.store.as_ref(), &row)?;
         let hub = shared.hubs.of(key, Cursor { epoch: row.epoch, seq: row.head });
         let mut member = Self::new(shared, key, loaded.session, hub);
+        let floor = shared.store.epoch_floor();
+        if member.machine.epoch < floor {
+            // The database was rewound: readers may know other events under the numbers that would come next.
+            member.machine.begin_epoch(EpochReason::StoreRewound, floor, shared.now(), &mut member.out);
+        }
         member.fence = row.fence;
         member.stored = true;
         member.shown = shown_in(&row);
@@ -229,7 +240,7 @@ impl Member {
     pub(super) fn replace(&mut self, loaded: Self) {
         self.machine = loaded.machine;
         self.open = loaded.open;
-        self.out = Out::default();
+        self.out = loaded.out;
         self.submitted = loaded.submitted;
         self.fence = loaded.fence;
         self.stored = true;

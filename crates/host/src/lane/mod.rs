@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) planted: Option<Planted>,
     pub(crate) registry: Registry,
     pub(crate) hubs: Arc<Hubs>,
+    /// Asks for a look for what may go.
+    pub(crate) housekeeping: Arc<tokio::sync::Notify>,
     pub(crate) processes: Arc<Semaphore>,
     pub(crate) starting: Arc<Semaphore>,
 }
@@ -116,7 +118,7 @@ pub(crate) enum LaneMessage {
         answer: Answer,
     },
     /// The host is there: look after the process and go on with what is owed. Answered when that is settled.
-    Wake { rewound: bool, done: oneshot::Sender<()> },
+    Wake { done: oneshot::Sender<()> },
     /// Bind the session to a living process that its record does not know.
     TakeOver { adoption: Box<Adoption>, operation: Option<Operation>, answer: Answer },
     /// An unclaimed keeper knows a later owner of the session than its record does. Answered when that is settled.

@@ -365,7 +365,7 @@ impl Lane {
     fn load_elsewhere(&self, mut member: Member) {
         let mut messages: Vec<LaneMessage> = Vec::new();
         for (_, done) in member.wake.drain(..) {
-            messages.push(LaneMessage::Wake { rewound: false, done });
+            messages.push(LaneMessage::Wake { done });
         }
         if let Some((order, done)) = member.shutdown.take() {
             messages.push(LaneMessage::Shutdown { order, done });

@@ -70,6 +70,10 @@ impl Store for Disk {
     fn commit_number(&self) -> u64 {
         self.durable.commit_number()
     }
+    fn epoch_floor(&self) -> u64 {
+        self.durable.epoch_floor()
+    }
+
     fn mode(&self) -> StoreMode {
         self.durable.mode()
     }
@@ -96,6 +100,10 @@ impl Store for Disk {
     fn unrested_sessions(&self) -> Result<Rows<SessionRow>, ReadError> {
         self.durable.unrested_sessions()
     }
+    fn unpurged_sessions(&self, limit: usize) -> Result<Vec<SessionKey>, ReadError> {
+        self.durable.unpurged_sessions(limit)
+    }
+
     fn snapshot(&self, session: SessionKey) -> Result<Option<SnapshotRow>, ReadError> {
         self.durable.snapshot(session)
     }
@@ -111,6 +119,10 @@ impl Store for Disk {
     fn has_events(&self, session: SessionKey) -> Result<bool, ReadError> {
         self.durable.has_events(session)
     }
+    fn next_epoch(&self, session: SessionKey, after: u64) -> Result<Option<u64>, ReadError> {
+        self.durable.next_epoch(session, after)
+    }
+
     fn events_of_item(&self, query: ItemEventQuery) -> Result<ItemEventPage, ReadError> {
         self.durable.events_of_item(query)
     }
@@ -152,6 +164,10 @@ impl Store for Disk {
     fn feed(&self, after: u64, limit: usize) -> Result<Rows<FeedRow>, ReadError> {
         self.durable.feed(after, limit)
     }
+    fn feed_floor(&self) -> Result<u64, ReadError> {
+        self.durable.feed_floor()
+    }
+
     fn feed_head(&self) -> Result<u64, ReadError> {
         self.durable.feed_head()
     }

@@ -6,7 +6,7 @@ use crate::run::{Run, SESSIONS, session_id};
 use mainstay_core::content::Answer;
 use mainstay_core::session::RequestState;
 use mainstay_core::{Cursor, ItemId, RequestId};
-use mainstay_host::{Delivered, Host, HostError, Subscription};
+use mainstay_host::{Delivered, FeedDelivered, Host, HostError, Subscription};
 use mainstay_store::{SessionFilter, SessionKey, Store};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -206,7 +206,10 @@ impl Run {
         let mut feed = host.feed(0);
         let mut last: BTreeMap<SessionKey, serde_json::Value> = BTreeMap::new();
         loop {
-            let rows = feed.pull().await.map_err(|error| format!("the feed cannot be read: {error}"))?;
+            let pulled = feed.pull().await.map_err(|error| format!("the feed cannot be read: {error}"))?;
+            let FeedDelivered::Entries(rows) = pulled else {
+                return Err(format!("a reader from the beginning is told {pulled:?}"));
+            };
             if rows.is_empty() {
                 break;
             }

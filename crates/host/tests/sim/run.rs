@@ -124,6 +124,7 @@ fn config(home: &Path, kind: AgentKind, seed: u64) -> HostConfig {
         stream_flush: Duration::from_millis(5),
         max_processes: if scarce { 1 } else { 8 },
         max_starting: if scarce { 1 } else { 2 },
+        retention: mainstay_host::Retention::default(),
         agents: BTreeMap::from([(AgentName::from("sim"), agent)]),
         environment: Vec::new(),
         keeper_program: home.to_path_buf(),

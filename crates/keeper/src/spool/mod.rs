@@ -3,6 +3,8 @@
 //! A *position* is a byte offset in the whole log, so it only grows and never names two things. Records are never
 //! split over two segments. One process writes; any process may read.
 
+#[cfg(test)]
+mod power_loss;
 mod reader;
 mod writer;
 

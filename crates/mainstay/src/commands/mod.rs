@@ -3,6 +3,7 @@
 pub(crate) mod agents;
 pub(crate) mod answer;
 pub(crate) mod attach;
+pub(crate) mod backup;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod doctor;
@@ -18,6 +19,7 @@ pub(crate) mod session;
 pub(crate) mod show;
 pub(crate) mod stop;
 pub(crate) mod token;
+pub(crate) mod transfer;
 
 use crate::cli::ApprovalArgs;
 use crate::client::Client;

@@ -161,6 +161,7 @@ fn host_config(settings: &Settings, environment: &Environment, fault: FaultPlan)
         stream_flush: settings.stream_flush,
         max_processes: settings.max_processes,
         max_starting: settings.max_starting,
+        retention: settings.retention,
         agents: settings.agents.clone(),
         environment: environment.variables().to_vec(),
         // The running binary, also after an upgrade on disk.

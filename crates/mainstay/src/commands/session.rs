@@ -1,7 +1,7 @@
-//! `interrupt` and `start`.
+//! `interrupt`, `start` and `rm`.
 
 use super::client;
-use crate::cli::{InterruptArgs, SessionArg};
+use crate::cli::{InterruptArgs, RmArgs, SessionArg};
 use crate::client::encode;
 use crate::config::Settings;
 use crate::failure::{Exit, Failure};
@@ -60,6 +60,20 @@ pub(crate) async fn start(settings: &Settings, args: &SessionArg, json: bool) ->
         output::json(&started)?;
     } else {
         output::line("starting")?;
+    }
+    Ok(Exit::Completed)
+}
+
+/// Deletes one after the other; the first that cannot be deleted ends it.
+pub(crate) async fn remove(settings: &Settings, args: &RmArgs, json: bool) -> Result<Exit, Failure> {
+    for session in &args.sessions {
+        let path = format!("/v1/sessions/{}", encode(session));
+        let deleted = client(settings).mutate("DELETE", &path, &json!({})).await?;
+        if json {
+            output::json(&deleted)?;
+        } else {
+            output::line(&format!("deleted {session}"))?;
+        }
     }
     Ok(Exit::Completed)
 }

@@ -11,6 +11,8 @@ pub(crate) enum Kind {
     Folders,
     /// A whole number with a unit of time.
     Duration,
+    /// A duration, or `never`.
+    Age,
     /// A whole number with a unit of size.
     Size,
     /// A whole number above zero.
@@ -33,6 +35,7 @@ impl Kind {
             Self::Address => "address and port".to_owned(),
             Self::Folders => "list of absolute folders".to_owned(),
             Self::Duration => "duration (`ms`, `s`, `m`, `h`, `d`)".to_owned(),
+            Self::Age => "duration, or `never`".to_owned(),
             Self::Size => "size (`B`, `KiB`, `MiB`, `GiB`, `KB`, `MB`, `GB`)".to_owned(),
             Self::Count => "number".to_owned(),
             Self::Flag => "`true` or `false`".to_owned(),
@@ -144,6 +147,28 @@ pub(crate) const KEYS: &[Key] = &[
         "Agent processes at once. Over it messages wait, with reason `capacity`.",
     ),
     key("max_starting", Kind::Count, Some("2"), InProject::Lower, "Agent processes starting at once."),
+    key(
+        "archive_after",
+        Kind::Age,
+        Some("\"never\""),
+        InProject::No,
+        "Sessions at rest that nothing happened to for this long are archived.",
+    ),
+    key(
+        "delete_archived_after",
+        Kind::Age,
+        Some("\"never\""),
+        InProject::No,
+        "Archived sessions that nothing happened to for this long are deleted.",
+    ),
+    key(
+        "keep_feed",
+        Kind::Duration,
+        Some("\"30d\""),
+        InProject::No,
+        "How long entries of the host's feed are kept. The newest 10,000 stay in any case; a reader that comes later begins \
+         anew.",
+    ),
     key(
         "log",
         Kind::Text,

@@ -11,7 +11,7 @@ use keys::{AGENT_KEYS, KEYS, Key};
 use mainstay_agents::AgentKind;
 use mainstay_core::AgentName;
 use mainstay_host::config::SESSIONS_PER_PROCESS;
-use mainstay_host::{AgentConfig, Isolation};
+use mainstay_host::{AgentConfig, Isolation, Retention};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -65,6 +65,7 @@ pub(crate) struct Settings {
     pub(crate) stream_flush: Duration,
     pub(crate) max_processes: usize,
     pub(crate) max_starting: usize,
+    pub(crate) retention: Retention,
     pub(crate) log: String,
     pub(crate) agents: BTreeMap<AgentName, AgentConfig>,
     /// Every value with its source.
@@ -104,6 +105,11 @@ pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Resul
         stream_flush: reader.duration("stream_flush")?,
         max_processes: reader.count("max_processes")?,
         max_starting: reader.count("max_starting")?,
+        retention: Retention {
+            archive_after: reader.age("archive_after")?,
+            delete_archived_after: reader.age("delete_archived_after")?,
+            keep_feed: reader.duration("keep_feed")?,
+        },
         log: reader.parsed("log", |text| Ok(text.to_owned()))?,
         agents: agents(&reader)?,
         home,
@@ -199,6 +205,16 @@ impl Reader<'_> {
 
     fn duration(&self, key: &str) -> Result<Duration, ConfigError> {
         self.parsed(key, |text| units::duration(text).map_err(|error| error.to_string()))
+    }
+
+    /// A duration, or `never`.
+    fn age(&self, key: &str) -> Result<Option<Duration>, ConfigError> {
+        self.parsed(key, |text| match text {
+            "never" => Ok(None),
+            text => {
+                units::duration(text).map(Some).map_err(|error| format!("`never`, or a duration: {error}"))
+            }
+        })
     }
 
     fn count(&self, key: &str) -> Result<usize, ConfigError> {

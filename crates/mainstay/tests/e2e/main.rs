@@ -30,5 +30,6 @@ mod rest;
 mod secrets;
 mod sharing;
 mod support;
+mod transfer;
 mod unclaimed;
 mod unclaimed_adopted;

@@ -99,13 +99,17 @@ pub fn a_refused_write_leaves_nothing(subject: &mut dyn Subject) {
         WriteOp::PutOperation(operation("k", 1)),
         WriteOp::AppendFeed(feed_entry(session, 1)),
         WriteOp::Quarantine(quarantined(session, process, 10)),
-        WriteOp::AcknowledgeRewind { mark: commit_before + 1_000 },
+        WriteOp::TrimFeed { up_to: 1 },
+        WriteOp::StageSession(new_session(SessionKey(other.0 + 1), "staged")),
+        WriteOp::AcknowledgeRewind { mark: commit_before + 1_000, feed: 50 },
         // Last of all, the contradiction.
         WriteOp::CreateSession(new_session(other, "a")),
     ];
     store.commit_blocking(command(ops)).unwrap_err();
     assert_eq!(store.counts().unwrap(), before);
     assert_eq!(store.commit_number(), commit_before);
+    assert_eq!((store.epoch_floor(), store.feed_floor().unwrap()), (1, 0));
+    assert!(store.session_by_id("staged").unwrap().is_none());
     assert!(store.session(other).unwrap().is_none());
     let row = store.session(session).unwrap().unwrap();
     assert_eq!((row.epoch, row.head, row.fence), (1, 0, 0));
@@ -134,11 +138,108 @@ pub fn commit_numbers_grow_by_one(subject: &mut dyn Subject) {
 
 pub fn a_rewind_is_acknowledged_by_number(subject: &mut dyn Subject) {
     let store = subject.store();
-    commit(store, vec![]);
-    assert_eq!(commit(store, vec![WriteOp::AcknowledgeRewind { mark: 500 }]).commit, 501);
-    assert_eq!(commit(store, vec![WriteOp::AcknowledgeRewind { mark: 3 }]).commit, 502);
+    let session = create(store, "a");
+    commit(store, vec![WriteOp::AppendFeed(feed_entry(session, 1))]);
+    assert_eq!((store.epoch_floor(), store.feed_floor().unwrap()), (1, 0));
+    let acknowledged = commit(store, vec![WriteOp::AcknowledgeRewind { mark: 500, feed: 40 }]);
+    assert_eq!((acknowledged.commit, acknowledged.feed_head), (501, 41));
+    // Above every commit there ever was, so that another rewind to the same state gives another floor.
+    assert_eq!((store.epoch_floor(), store.feed_floor().unwrap()), (501, 41));
+    assert!(store.feed(0, 9).unwrap().rows.is_empty());
+    // What nobody could see goes back by nothing; what any session has is passed in any case.
+    commit(store, vec![WriteOp::StartEpoch { session, epoch: 9_000 }]);
+    assert_eq!(commit(store, vec![WriteOp::AcknowledgeRewind { mark: 3, feed: 0 }]).commit, 503);
+    assert_eq!((store.epoch_floor(), store.feed_floor().unwrap()), (9_001, 42));
+    assert_eq!(commit(store, vec![WriteOp::AppendFeed(feed_entry(session, 1))]).feed_head, 43);
     subject.restart();
-    assert_eq!(subject.store().commit_number(), 502);
+    let store = subject.store();
+    assert_eq!(store.commit_number(), 504);
+    assert_eq!((store.epoch_floor(), store.feed_floor().unwrap()), (9_001, 42));
+    assert_eq!(store.feed(0, 9).unwrap().rows[0].position, 43);
+}
+
+pub fn the_feed_goes_on_behind_a_floor(subject: &mut dyn Subject) {
+    let store = subject.store();
+    let session = create(store, "a");
+    let entries = |count| (0..count).map(|n| WriteOp::AppendFeed(feed_entry(session, n))).collect();
+    commit(store, entries(FEED_TRIM_BATCH + 10));
+    let head = store.feed_head().unwrap();
+    let trim = |up_to| commit(store, vec![WriteOp::TrimFeed { up_to }]).feed_head;
+    assert_eq!(trim(3), head);
+    assert_eq!(store.feed_floor().unwrap(), 3);
+    assert_eq!(store.feed(0, 1).unwrap().rows[0].position, 4);
+    trim(2);
+    assert_eq!(store.feed_floor().unwrap(), 3, "a floor never goes back");
+    // A batch at a time, and never beyond the head.
+    trim(u64::MAX);
+    assert_eq!(store.feed_floor().unwrap(), 3 + FEED_TRIM_BATCH);
+    trim(u64::MAX);
+    assert_eq!(store.feed_floor().unwrap(), head);
+    assert_eq!(store.counts().unwrap().feed, 0);
+    subject.restart();
+    let store = subject.store();
+    assert_eq!((store.feed_floor().unwrap(), store.feed_head().unwrap()), (head, head));
+    let entry = WriteOp::AppendFeed(feed_entry(session, 1));
+    assert_eq!(commit(store, vec![entry]).feed_head, head + 1);
+}
+
+pub fn a_staged_session_is_seen_whole_or_not_at_all(subject: &mut dyn Subject) {
+    let store = subject.store();
+    let neighbour = create(store, "neighbour");
+    let stage = |id: &str| {
+        let key = store.allocate_session_key();
+        commit(store, vec![WriteOp::StageSession(new_session(key, id))]);
+        commit(store, vec![append(key, 0, vec![event(1, None, "a"), event(2, Some(1), "b")])]);
+        commit(store, vec![WriteOp::UpsertItem(item(key, 1, "i1"))]);
+        key
+    };
+    let (kept, dropped) = (stage("kept"), stage("dropped"));
+    let listed = |store: &dyn Store| -> Vec<String> {
+        let list = store.sessions(&SessionFilter::default(), None, 9).unwrap();
+        list.rows.into_iter().map(|row| row.id).collect()
+    };
+    assert_eq!(listed(store), ["neighbour"]);
+    assert!(store.unrested_sessions().unwrap().rows.is_empty());
+    assert!(store.unpurged_sessions(9).unwrap().is_empty(), "what is being imported is not purged");
+    let left = SessionFilter {
+        status: Some(STAGED_STATUS.to_owned()),
+        include_deleted: true,
+        ..SessionFilter::default()
+    };
+    assert_eq!(store.sessions(&left, None, 9).unwrap().rows.len(), 2);
+    // Its id is taken meanwhile.
+    let other = store.allocate_session_key();
+    let taken = Conflict::SessionId { id: "kept".to_owned(), owner: kept };
+    assert_eq!(conflict(store, WriteOp::CreateSession(new_session(other, "kept"))), taken);
+
+    let publish = |session| WriteOp::PublishSession {
+        session,
+        at: 77,
+        name: Some("new name".to_owned()),
+        cwd: "/elsewhere".to_owned(),
+        archived: true,
+        fence: 6,
+        launch: b"new launch".to_vec(),
+    };
+    commit(store, vec![publish(kept)]);
+    let row = store.session_by_id("kept").unwrap().unwrap();
+    assert_eq!((row.deleted, row.archived, row.status.as_str()), (false, true, "idle"));
+    assert_eq!((row.head, row.fence, row.updated_at), (2, 6, 77));
+    assert_eq!((row.cwd.as_str(), row.launch.as_slice()), ("/elsewhere", b"new launch".as_slice()));
+    for session in [kept, neighbour] {
+        assert_eq!(conflict(store, publish(session)), Conflict::NotStaged { session });
+        assert_eq!(conflict(store, WriteOp::DropStaged { session }), Conflict::NotStaged { session });
+    }
+    commit(store, vec![WriteOp::DropStaged { session: dropped }]);
+    commit(store, vec![WriteOp::DropStaged { session: dropped }]);
+    assert!(store.session_by_id("dropped").unwrap().is_none() && !store.has_events(dropped).unwrap());
+    subject.restart();
+    let store = subject.store();
+    assert_eq!(listed(store), ["kept", "neighbour"]);
+    // As if it had never been.
+    let again = store.allocate_session_key();
+    commit(store, vec![WriteOp::CreateSession(new_session(again, "dropped"))]);
+    assert!(runs(store, again, 1).is_empty());
 }
 
 pub fn what_was_acknowledged_survives_a_restart(subject: &mut dyn Subject) {

@@ -15,9 +15,9 @@ use crate::write::{
     SessionUpdate, WriteOp, check_dense,
 };
 
-type Applied = Result<(), WriteError>;
-type Undo = Box<dyn FnOnce(&mut Durable)>;
-type Table<K, V> = fn(&mut Durable) -> &mut BTreeMap<K, V>;
+pub(super) type Applied = Result<(), WriteError>;
+pub(super) type Undo = Box<dyn FnOnce(&mut Durable)>;
+pub(super) type Table<K, V> = fn(&mut Durable) -> &mut BTreeMap<K, V>;
 
 pub(super) fn apply(durable: &mut Durable, write: &LaneWrite) -> Result<Committed, WriteError> {
     let commit_before = durable.commit;
@@ -34,10 +34,10 @@ pub(super) fn apply(durable: &mut Durable, write: &LaneWrite) -> Result<Committe
     Ok(Committed { commit: durable.commit, feed_head: durable.feed_head() })
 }
 
-struct Transaction<'a> {
-    durable: &'a mut Durable,
+pub(super) struct Transaction<'a> {
+    pub(super) durable: &'a mut Durable,
     /// Applied backwards, these lead to the state before.
-    undo: Vec<Undo>,
+    pub(super) undo: Vec<Undo>,
 }
 
 impl Transaction<'_> {
@@ -54,6 +54,17 @@ impl Transaction<'_> {
     fn apply_op(&mut self, op: &WriteOp) -> Applied {
         match op {
             WriteOp::CreateSession(new) => self.create_session(new),
+            WriteOp::StageSession(new) => {
+                self.create_session(new)?;
+                self.stage(new.key);
+                Ok(())
+            }
+            WriteOp::PublishSession { .. } => self.publish(op),
+            WriteOp::DropStaged { session } => self.drop_staged(*session),
+            WriteOp::TrimFeed { up_to } => {
+                self.trim_feed(*up_to);
+                Ok(())
+            }
             WriteOp::UpdateSession(update) => self.update_session(update),
             WriteOp::PurgeSession { session } => {
                 self.purge_session(*session);
@@ -109,22 +120,27 @@ impl Transaction<'_> {
                 Ok(())
             }
             WriteOp::Quarantine(record) => self.quarantine(record),
-            WriteOp::AcknowledgeRewind { mark } => {
-                self.durable.commit = self.durable.commit.max(*mark);
+            WriteOp::AcknowledgeRewind { mark, feed } => {
+                self.acknowledge_rewind(*mark, *feed);
                 Ok(())
             }
         }
     }
 
     /// Inserts, replaces or (with `None`) removes, and remembers how to take it back.
-    fn set<K: Ord + Clone + 'static, V: 'static>(&mut self, table: Table<K, V>, key: K, value: Option<V>) {
+    pub(super) fn set<K: Ord + Clone + 'static, V: 'static>(
+        &mut self,
+        table: Table<K, V>,
+        key: K,
+        value: Option<V>,
+    ) {
         let old = exchange(table(self.durable), key.clone(), value);
         self.undo.push(Box::new(move |durable| {
             exchange(table(durable), key, old);
         }));
     }
 
-    fn remove_where<K: Ord + Clone + 'static, V: 'static>(
+    pub(super) fn remove_where<K: Ord + Clone + 'static, V: 'static>(
         &mut self,
         table: Table<K, V>,
         gone: impl Fn(&K) -> bool,
@@ -148,7 +164,7 @@ impl Transaction<'_> {
         Err(WriteError::Fenced { session: check.session, expected: check.fence, found })
     }
 
-    fn head(&self, session: SessionKey) -> Result<Head, WriteError> {
+    pub(super) fn head(&self, session: SessionKey) -> Result<Head, WriteError> {
         self.durable.heads.get(&session).copied().ok_or_else(|| missing_session(session))
     }
 
@@ -207,7 +223,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    fn purge_session(&mut self, session: SessionKey) {
+    pub(super) fn purge_session(&mut self, session: SessionKey) {
         let oldest = self.durable.events.range((session, 0, 0)..=(session, u64::MAX, u64::MAX));
         let limit = usize::try_from(PURGE_EVENT_ROWS).unwrap_or(usize::MAX);
         let places: Vec<_> = oldest.take(limit).map(|(place, _)| *place).collect();
@@ -224,11 +240,15 @@ impl Transaction<'_> {
         for place in places {
             self.set(|durable| &mut durable.threads, place, None);
         }
+        if let Some(row) = self.durable.sessions.get(&session).cloned() {
+            let row = SessionRow { launch: Vec::new(), ..row };
+            self.set(|durable| &mut durable.sessions, session, Some(row));
+        }
     }
 
     fn start_epoch(&mut self, session: SessionKey, epoch: u64) -> Applied {
         let head = self.head(session)?;
-        if head.epoch + 1 != epoch {
+        if epoch <= head.epoch {
             return Err(Conflict::Head { session, epoch: head.epoch, head: head.head }.into());
         }
         self.set(|durable| &mut durable.heads, session, Some(Head { epoch, head: 0, ..head }));

@@ -39,6 +39,9 @@ pub(super) struct Durable {
     /// With the order of arrival.
     pub(super) operations: BTreeMap<String, (u64, OperationRow)>,
     pub(super) feed: BTreeMap<u64, FeedRow>,
+    pub(super) feed_floor: u64,
+    /// 0: none, which is 1.
+    pub(super) epoch_floor: u64,
     /// By session and order of arrival.
     pub(super) quarantine: BTreeMap<(SessionKey, u64), QuarantineRow>,
     pub(super) quarantine_dropped: BTreeMap<SessionKey, u64>,
@@ -56,7 +59,23 @@ impl Durable {
     }
 
     pub(super) fn feed_head(&self) -> u64 {
-        self.feed.last_key_value().map_or(0, |(position, _)| *position)
+        self.feed.last_key_value().map_or(0, |(position, _)| *position).max(self.feed_floor)
+    }
+
+    pub(super) fn epoch_floor(&self) -> u64 {
+        self.epoch_floor.max(1)
+    }
+
+    pub(super) fn unpurged_sessions(&self, limit: usize) -> Vec<SessionKey> {
+        let unpurged = |row: &SessionRow| {
+            let (first, last) = ((row.key, 0, 0), (row.key, u64::MAX, u64::MAX));
+            row.deleted
+                && row.process.is_none()
+                && row.status != crate::STAGED_STATUS
+                && self.events.range(first..=last).next().is_some()
+        };
+        let keys = self.sessions.values().filter(|row| unpurged(row)).map(|row| row.key);
+        keys.take(limit).collect()
     }
 
     pub(super) fn session(&self, key: SessionKey) -> Option<SessionRow> {

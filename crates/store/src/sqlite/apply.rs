@@ -4,6 +4,7 @@
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
 use super::failure::ApplyError;
+use super::history;
 use crate::error::{Conflict, WriteError};
 use crate::write::{
     FeedEntry, FenceCheck, IdRegistration, ItemRow, LaneWrite, NewEvent, NewInput, NewOperation, NewSession,
@@ -12,7 +13,7 @@ use crate::write::{
     SessionUpdate, WriteOp, check_dense,
 };
 
-type Applied = Result<(), ApplyError>;
+pub(super) type Applied = Result<(), ApplyError>;
 
 /// What a transaction counts beside its rows; goes back with a refused write.
 #[derive(Clone, Copy)]
@@ -20,6 +21,7 @@ pub(super) struct Counters {
     /// The number before this transaction's.
     pub(super) commit: u64,
     pub(super) feed_head: u64,
+    pub(super) epoch_floor: u64,
 }
 
 pub(super) struct Applier<'a> {
@@ -28,8 +30,8 @@ pub(super) struct Applier<'a> {
 }
 
 impl<'a> Applier<'a> {
-    pub(super) fn new(connection: &'a Connection, commit: u64, feed_head: u64) -> Self {
-        Self { connection, counters: Counters { commit, feed_head } }
+    pub(super) fn new(connection: &'a Connection, counters: Counters) -> Self {
+        Self { connection, counters }
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -53,6 +55,22 @@ impl<'a> Applier<'a> {
     fn apply_op(&mut self, op: &WriteOp) -> Applied {
         match op {
             WriteOp::CreateSession(new) => self.create_session(new),
+            WriteOp::StageSession(new) => {
+                self.create_session(new)?;
+                history::stage(self.connection, new.key)
+            }
+            WriteOp::PublishSession { session, at, name, cwd, archived, fence, launch } => {
+                let names =
+                    history::Published { at: *at, name, cwd, archived: *archived, fence: *fence, launch };
+                history::publish(self.connection, *session, &names)
+            }
+            WriteOp::DropStaged { session } => {
+                if history::check_droppable(self.connection, *session)? {
+                    self.purge_session(*session)?;
+                    history::drop_emptied(self.connection, *session)?;
+                }
+                Ok(())
+            }
             WriteOp::UpdateSession(update) => self.update_session(update),
             WriteOp::PurgeSession { session } => self.purge_session(*session),
             WriteOp::StartEpoch { session, epoch } => self.start_epoch(*session, *epoch),
@@ -100,9 +118,11 @@ impl<'a> Applier<'a> {
             WriteOp::PruneOperations { now } => self.prune_operations(*now),
             WriteOp::AppendFeed(entry) => self.append_feed(entry),
             WriteOp::Quarantine(record) => self.quarantine(record),
-            WriteOp::AcknowledgeRewind { mark } => {
-                self.counters.commit = self.counters.commit.max(*mark);
-                Ok(())
+            WriteOp::TrimFeed { up_to } => {
+                history::trim_feed(self.connection, (*up_to).min(self.counters.feed_head))
+            }
+            WriteOp::AcknowledgeRewind { mark, feed } => {
+                history::acknowledge_rewind(self.connection, &mut self.counters, *mark, *feed)
             }
         }
     }
@@ -201,6 +221,7 @@ impl<'a> Applier<'a> {
             "DELETE FROM threads WHERE session = ?1",
             "DELETE FROM quarantine WHERE session = ?1",
             "DELETE FROM quarantine_dropped WHERE session = ?1",
+            "UPDATE launches SET body = x'' WHERE session = ?1",
         ] {
             self.run(sql, [session.0])?;
         }
@@ -221,7 +242,7 @@ impl<'a> Applier<'a> {
 
     fn start_epoch(&self, session: SessionKey, epoch: u64) -> Applied {
         let changed = self.change(
-            "UPDATE heads SET epoch = ?2, head = 0 WHERE session = ?1 AND epoch + 1 = ?2",
+            "UPDATE heads SET epoch = ?2, head = 0 WHERE session = ?1 AND epoch < ?2",
             params![session.0, epoch],
         )?;
         if changed == 1 { Ok(()) } else { Err(self.head_conflict(session)?) }
@@ -507,7 +528,7 @@ impl<'a> Applier<'a> {
     }
 }
 
-fn missing_session(session: SessionKey) -> ApplyError {
+pub(super) fn missing_session(session: SessionKey) -> ApplyError {
     WriteError::Missing { what: "session", key: session.0 }.into()
 }
 

@@ -60,6 +60,17 @@ pub(super) fn has_events(reader: &Connection, session: SessionKey) -> rusqlite::
     reader.prepare_cached("SELECT 1 FROM events WHERE session = ?1 LIMIT 1")?.exists([session.0])
 }
 
+pub(super) fn next_epoch(
+    reader: &Connection,
+    session: SessionKey,
+    after: u64,
+) -> rusqlite::Result<Option<u64>> {
+    let mut statement = reader.prepare_cached(
+        "SELECT epoch FROM events WHERE session = ?1 AND epoch > ?2 ORDER BY epoch LIMIT 1",
+    )?;
+    statement.query_row(params![session.0, after], |row| row.get(0)).optional()
+}
+
 fn item_events_sql(backwards: bool) -> String {
     let direction = if backwards { "DESC" } else { "ASC" };
     format!(
@@ -160,10 +171,15 @@ pub(super) fn max_item_ordinal(reader: &Connection, session: SessionKey) -> rusq
     statement.query_row([session.0], |row| row.get(0))
 }
 
+/// Behind the floor nothing may be left.
+pub(super) const FEED_HEAD: &str = "SELECT max(coalesce((SELECT max(position) FROM feed), 0),
+    coalesce((SELECT value FROM meta WHERE name = 'feed_floor'), 0))";
+
 pub(super) fn feed(reader: &Connection, after: u64, limit: usize) -> rusqlite::Result<Rows<FeedRow>> {
     let mut statement = reader.prepare_cached(
         "SELECT position, at, session, epoch, seq, kind, body FROM feed
-         WHERE position > ?1 ORDER BY position LIMIT ?2",
+         WHERE position > max(?1, (SELECT value FROM meta WHERE name = 'feed_floor'))
+         ORDER BY position LIMIT ?2",
     )?;
     let rows = statement.query(params![after, row_limit(limit)])?;
     Collect { table: "feed", key_columns: 1 }.all(rows, |row| {
@@ -180,7 +196,12 @@ pub(super) fn feed(reader: &Connection, after: u64, limit: usize) -> rusqlite::R
 }
 
 pub(super) fn feed_head(reader: &Connection) -> rusqlite::Result<u64> {
-    let mut statement = reader.prepare_cached("SELECT coalesce(max(position), 0) FROM feed")?;
+    let mut statement = reader.prepare_cached(FEED_HEAD)?;
+    statement.query_row([], |row| row.get(0))
+}
+
+pub(super) fn feed_floor(reader: &Connection) -> rusqlite::Result<u64> {
+    let mut statement = reader.prepare_cached("SELECT value FROM meta WHERE name = 'feed_floor'")?;
     statement.query_row([], |row| row.get(0))
 }
 

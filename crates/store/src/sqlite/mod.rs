@@ -9,12 +9,14 @@ mod apply;
 mod backup;
 mod failure;
 mod high_water;
+mod history;
 mod journal_reads;
 mod open;
 mod queue;
 mod readers;
 mod record_reads;
 mod reserve;
+mod restore;
 mod schema;
 mod writer;
 
@@ -34,9 +36,11 @@ use crate::read::{
 use crate::store::{Committed, Degraded, Fault, Store, StoreMode, StoreStats};
 use crate::write::{ItemRow, LaneWrite, ProcessKey, ProcessRow, SessionKey};
 
+pub use backup::backup_file;
 pub use high_water::{Mark, Rewound};
 pub use open::{MIN_SQLITE_VERSION, Opened, SqliteOptions};
 pub use reserve::RESERVE_BYTES;
+pub use restore::{Restored, restore_file};
 pub use schema::{SCHEMA_VERSION, WRITER_VERSION};
 
 use queue::Queue;
@@ -58,6 +62,8 @@ struct Shared {
     queue: Queue,
     /// Newest committed transaction.
     commit: AtomicU64,
+    /// See [`Store::epoch_floor`].
+    epoch_floor: AtomicU64,
     /// A try to have the reserve failed, or it was given up and is not back.
     reserve_missing: AtomicBool,
     health: Mutex<Health>,
@@ -100,9 +106,7 @@ impl SqliteStore {
     /// Copies the whole database, as it is at one moment, to `target`. Writers go on meanwhile. The copy appears
     /// under its name only when it is complete and synced.
     ///
-    /// To restore a copy, no process may have the database open, and the old `-wal` and `-shm` files have to go
-    /// before the copy takes the old one's name, because SQLite would apply that WAL to it. The `.high_water` file
-    /// stays: the next opening reports [`Rewound`].
+    /// [`restore_file`] puts a copy back.
     ///
     /// # Errors
     /// See [`BackupError`]; `target` must not exist.
@@ -154,6 +158,10 @@ impl Store for SqliteStore {
         self.shared.commit.load(Ordering::Acquire)
     }
 
+    fn epoch_floor(&self) -> u64 {
+        self.shared.epoch_floor.load(Ordering::Acquire)
+    }
+
     fn mode(&self) -> StoreMode {
         self.mode.clone()
     }
@@ -195,6 +203,10 @@ impl Store for SqliteStore {
         self.readers.with(record_reads::unrested_sessions)
     }
 
+    fn unpurged_sessions(&self, limit: usize) -> Result<Vec<SessionKey>, ReadError> {
+        self.readers.with(|reader| record_reads::unpurged_sessions(reader, limit))
+    }
+
     fn snapshot(&self, session: SessionKey) -> Result<Option<SnapshotRow>, ReadError> {
         self.readers.with(|reader| journal_reads::snapshot(reader, session))
     }
@@ -211,6 +223,10 @@ impl Store for SqliteStore {
 
     fn has_events(&self, session: SessionKey) -> Result<bool, ReadError> {
         self.readers.with(|reader| journal_reads::has_events(reader, session))
+    }
+
+    fn next_epoch(&self, session: SessionKey, after: u64) -> Result<Option<u64>, ReadError> {
+        self.readers.with(|reader| journal_reads::next_epoch(reader, session, after))
     }
 
     fn events_of_item(&self, query: ItemEventQuery) -> Result<ItemEventPage, ReadError> {
@@ -268,6 +284,10 @@ impl Store for SqliteStore {
 
     fn feed_head(&self) -> Result<u64, ReadError> {
         self.readers.with(journal_reads::feed_head)
+    }
+
+    fn feed_floor(&self) -> Result<u64, ReadError> {
+        self.readers.with(journal_reads::feed_floor)
     }
 
     fn quarantine(&self, session: SessionKey) -> Result<QuarantinePage, ReadError> {

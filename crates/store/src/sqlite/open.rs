@@ -10,9 +10,11 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::apply::Counters;
 use super::backup::beside;
 use super::failure::is_damage;
 use super::high_water::{self, HighWater, Mark, Rewound};
+use super::journal_reads::FEED_HEAD;
 use super::queue::Queue;
 use super::readers::ReaderPool;
 use super::reserve::{RESERVE_BYTES, Reserve};
@@ -39,6 +41,9 @@ pub struct SqliteOptions {
     /// Pages that the database may have at most, for tests of a full disk.
     #[doc(hidden)]
     pub max_pages: Option<u32>,
+    /// Pages of the WAL after which it is folded into the database, for tests that need that often.
+    #[doc(hidden)]
+    pub checkpoint_pages: Option<u32>,
 }
 
 impl Default for SqliteOptions {
@@ -48,6 +53,7 @@ impl Default for SqliteOptions {
             reserve_bytes: RESERVE_BYTES,
             reserve_retry: RESERVE_RETRY,
             max_pages: None,
+            checkpoint_pages: None,
         }
     }
 }
@@ -65,8 +71,7 @@ pub struct Opened {
 /// What the database says about itself.
 struct Recorded {
     min_writer: i64,
-    commit: u64,
-    feed_head: u64,
+    counters: Counters,
     max_session: i64,
     max_process: i64,
 }
@@ -102,7 +107,8 @@ pub(super) fn open(path: &Path, options: SqliteOptions) -> Result<Opened, OpenEr
     };
     let shared = Arc::new(Shared {
         queue: Queue::new(options.stream_flush),
-        commit: AtomicU64::new(recorded.commit),
+        commit: AtomicU64::new(recorded.counters.commit),
+        epoch_floor: AtomicU64::new(recorded.counters.epoch_floor),
         reserve_missing: AtomicBool::new(false),
         health: Mutex::new(Health::default()),
     });
@@ -118,21 +124,18 @@ pub(super) fn open(path: &Path, options: SqliteOptions) -> Result<Opened, OpenEr
         (StoreMode::ReadOnly { why }, mark, None)
     } else {
         schema::configure_writer(&connection).map_err(failed)?;
+        schema::migrate(&connection).map_err(failed)?;
         if let Some(pages) = options.max_pages {
             connection
                 .query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
                 .map_err(failed)?;
         }
+        if let Some(pages) = options.checkpoint_pages {
+            connection.pragma_update(None, "wal_autocheckpoint", pages).map_err(failed)?;
+        }
         let (high_water, mark) = HighWater::open(&mark_path).map_err(io(&mark_path))?;
         let reserve = Reserve::find(beside(path, ".reserve"), options.reserve_bytes, options.reserve_retry);
-        let writer = Writer::new(
-            connection,
-            Arc::clone(&shared),
-            reserve,
-            high_water,
-            recorded.commit,
-            recorded.feed_head,
-        );
+        let writer = Writer::new(connection, Arc::clone(&shared), reserve, high_water, recorded.counters);
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run())
@@ -140,8 +143,10 @@ pub(super) fn open(path: &Path, options: SqliteOptions) -> Result<Opened, OpenEr
         (StoreMode::ReadWrite, mark, Some(thread))
     };
     let rewound = match mark {
-        Mark::At(mark) if mark > recorded.commit => Some(Rewound { mark, found: recorded.commit }),
-        Mark::At(_) | Mark::Absent | Mark::Unreadable => None,
+        Mark::At { commit: mark, feed } if mark > recorded.counters.commit => {
+            Some(Rewound { mark, feed, found: recorded.counters.commit })
+        }
+        Mark::At { .. } | Mark::Absent | Mark::Unreadable => None,
     };
     let store = SqliteStore {
         path: path.to_owned(),
@@ -153,6 +158,18 @@ pub(super) fn open(path: &Path, options: SqliteOptions) -> Result<Opened, OpenEr
         next_process: AtomicI64::new(recorded.max_process + 1),
     };
     Ok(Opened { store, mark, rewound })
+}
+
+/// Looks whether `path` is a database of ours that can be read, without writing anything.
+pub(super) fn check_source(path: &Path) -> Result<(), OpenError> {
+    let none =
+        || OpenError::Corrupt { path: path.to_owned(), detail: "there is no database in it".to_owned() };
+    if !look_at_header(path)? {
+        return Err(none());
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|source| failure(path, source))?;
+    read_recorded(&connection, path)?.ok_or_else(none).map(drop)
 }
 
 /// True when there is a database; false when there is no file or an empty one. Anything else is refused before
@@ -210,8 +227,14 @@ fn read_recorded(connection: &Connection, path: &Path) -> Result<Option<Recorded
     let read = || -> rusqlite::Result<Recorded> {
         Ok(Recorded {
             min_writer: number("SELECT value FROM meta WHERE name = 'min_writer'")?,
-            commit: unsigned("SELECT value FROM meta WHERE name = 'commit'")?,
-            feed_head: unsigned("SELECT coalesce(max(position), 0) FROM feed")?,
+            counters: Counters {
+                commit: unsigned("SELECT value FROM meta WHERE name = 'commit'")?,
+                feed_head: unsigned(FEED_HEAD)?,
+                // Absent in a database of version 1.
+                epoch_floor: unsigned(
+                    "SELECT coalesce((SELECT value FROM meta WHERE name = 'epoch_floor'), 1)",
+                )?,
+            },
             max_session: number("SELECT coalesce(max(key), 0) FROM sessions")?,
             max_process: number("SELECT coalesce(max(key), 0) FROM processes")?,
         })
@@ -226,7 +249,7 @@ fn read_recorded(connection: &Connection, path: &Path) -> Result<Option<Recorded
     }
 }
 
-fn failure(path: &Path, source: rusqlite::Error) -> OpenError {
+pub(super) fn failure(path: &Path, source: rusqlite::Error) -> OpenError {
     let path: PathBuf = path.to_owned();
     if is_damage(&source) {
         return OpenError::Corrupt { path, detail: source.to_string() };

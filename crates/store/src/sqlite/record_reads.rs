@@ -120,6 +120,17 @@ fn read_process(row: &Row<'_>) -> rusqlite::Result<ProcessRow> {
     })
 }
 
+pub(super) fn unpurged_sessions(reader: &Connection, limit: usize) -> rusqlite::Result<Vec<SessionKey>> {
+    let mut statement = reader.prepare_cached(UNPURGED)?;
+    statement.query_map([row_limit(limit)], |row| row.get(0).map(SessionKey))?.collect()
+}
+
+/// What is being imported is deleted too, and not to be purged.
+const UNPURGED: &str = "SELECT key FROM sessions
+    WHERE deleted = 1 AND process IS NULL AND status <> 'importing'
+        AND EXISTS (SELECT 1 FROM events WHERE session = key)
+    ORDER BY key LIMIT ?1";
+
 pub(super) fn process(reader: &Connection, key: ProcessKey) -> rusqlite::Result<Option<ProcessRow>> {
     let mut statement = reader.prepare_cached(&format!("{PROCESS} WHERE key = ?1"))?;
     statement.query_row([key.0], read_process).optional()
@@ -227,6 +238,16 @@ mod tests {
         schema::create(&connection).unwrap();
         let plan = schema::plan(&connection, &format!("{SESSION} {UNRESTED}"));
         assert!(plan.contains("USING INDEX sessions_unrested"), "{plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+    }
+
+    #[test]
+    fn a_purge_looks_only_at_deleted_sessions() {
+        let connection = Connection::open_in_memory().unwrap();
+        schema::create(&connection).unwrap();
+        let plan = schema::plan(&connection, UNPURGED);
+        assert!(plan.contains("USING INDEX sessions_deleted"), "{plan}");
+        assert!(plan.contains("USING PRIMARY KEY (session=?)"), "{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{plan}");
     }
 }

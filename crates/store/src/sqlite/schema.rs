@@ -7,7 +7,7 @@ use std::time::Duration;
 /// "MNST": marks a database as ours.
 pub(super) const APPLICATION_ID: i64 = 0x4d4e_5354;
 /// Layout of the tables (`user_version`). Additive changes raise it; an older program may still write.
-pub const SCHEMA_VERSION: i64 = 1;
+pub const SCHEMA_VERSION: i64 = 2;
 /// What this program understands as a writer. A file whose `min_writer` is higher is opened read-only.
 pub const WRITER_VERSION: i64 = 1;
 
@@ -64,9 +64,31 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
          PRAGMA user_version = {SCHEMA_VERSION};
          {TABLES}
          INSERT INTO meta (name, value) VALUES ('commit', 0), ('min_writer', {WRITER_VERSION});
+         {ADDITIONS}
          COMMIT;"
     ))
 }
+
+/// Brings the tables of an older version up to this one, in one transaction. Additive: the older version can still
+/// write to them.
+pub(super) fn migrate(connection: &Connection) -> rusqlite::Result<()> {
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if version >= SCHEMA_VERSION {
+        return Ok(());
+    }
+    connection.execute_batch(&format!(
+        "BEGIN IMMEDIATE;
+         PRAGMA user_version = {SCHEMA_VERSION};
+         {ADDITIONS}
+         COMMIT;"
+    ))
+}
+
+/// What version 2 has beside [`TABLES`].
+const ADDITIONS: &str = "
+INSERT OR IGNORE INTO meta (name, value) VALUES ('epoch_floor', 1), ('feed_floor', 0);
+CREATE INDEX IF NOT EXISTS sessions_deleted ON sessions (key) WHERE deleted = 1;
+";
 
 /// What is written with every batch stands in small rows: `heads` apart from `sessions`, and `launches` apart from
 /// both. The journal has no second index: an item's events are found by the range that its row names, and an index
@@ -244,4 +266,21 @@ pub(super) fn plan(connection: &Connection, sql: &str) -> String {
     let steps =
         statement.query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>(3)).unwrap();
     steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_writer_syncs_every_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = Connection::open(folder.path().join("test.db")).unwrap();
+        configure_writer(&connection).unwrap();
+        let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(number("PRAGMA synchronous"), 2, "FULL");
+        assert!(number("PRAGMA wal_autocheckpoint") > 0);
+        let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+        assert_eq!(mode, "wal");
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use rusqlite::Connection;
 
 use super::Shared;
-use super::apply::Applier;
+use super::apply::{Applier, Counters};
 use super::failure::{ApplyError, write_error};
 use super::high_water::HighWater;
 use super::queue::{Pending, Turn};
@@ -20,10 +20,8 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
     reserve: Reserve,
     high_water: HighWater,
-    /// Newest committed transaction.
-    commit: u64,
-    /// Newest committed position of the host feed.
-    feed_head: u64,
+    /// As of the newest committed transaction.
+    committed: Counters,
 }
 
 struct CloseAtTheEnd(Arc<Shared>);
@@ -50,10 +48,9 @@ impl Writer {
         shared: Arc<Shared>,
         reserve: Reserve,
         high_water: HighWater,
-        commit: u64,
-        feed_head: u64,
+        committed: Counters,
     ) -> Self {
-        Self { connection, shared, reserve, high_water, commit, feed_head }
+        Self { connection, shared, reserve, high_water, committed }
     }
 
     pub(super) fn run(mut self) {
@@ -184,7 +181,7 @@ impl Writer {
                 .map_err(failed)
         };
         execute("BEGIN IMMEDIATE")?;
-        let mut applier = Applier::new(&self.connection, self.commit, self.feed_head);
+        let mut applier = Applier::new(&self.connection, self.committed);
         // A refusal has to undo its own part only; alone in its transaction it undoes the transaction.
         let isolate = writes.len() > 1;
         let mut refusals = Vec::with_capacity(writes.len());
@@ -226,16 +223,16 @@ impl Writer {
         self.number_transaction(commit)?;
         execute("COMMIT")?;
 
-        self.commit = commit;
-        self.feed_head = counters.feed_head;
-        let marked = self.high_water.raise(commit);
+        self.committed = Counters { commit, ..counters };
+        let marked = self.high_water.raise(commit, counters.feed_head);
+        self.shared.epoch_floor.store(counters.epoch_floor, Ordering::Release);
         self.shared.commit.store(commit, Ordering::Release);
         self.shared.health().stats.transactions += 1;
         if let Err(error) = marked {
             self.shared.health().stats.mark_failures += 1;
             tracing::warn!(%error, "the high-water mark could not be written");
         }
-        let committed = Committed { commit, feed_head: self.feed_head };
+        let committed = Committed { commit, feed_head: counters.feed_head };
         Ok(refusals.into_iter().map(|refusal| refusal.map_or(Ok(committed), Err)).collect())
     }
 
@@ -245,7 +242,7 @@ impl Writer {
         let changed = self
             .connection
             .prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'commit' AND value = ?2")
-            .and_then(|mut statement| statement.execute([commit, self.commit]))
+            .and_then(|mut statement| statement.execute([commit, self.committed.commit]))
             .map_err(failed)?;
         if changed == 1 {
             return Ok(());
@@ -254,6 +251,9 @@ impl Writer {
             .connection
             .query_row("SELECT value FROM meta WHERE name = 'commit'", [], |row| row.get(0))
             .map_err(failed)?;
-        Err(Undone { error: WriteError::ForeignWriter { expected: self.commit, found }, again: false })
+        Err(Undone {
+            error: WriteError::ForeignWriter { expected: self.committed.commit, found },
+            again: false,
+        })
     }
 }

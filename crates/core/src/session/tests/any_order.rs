@@ -7,7 +7,7 @@ use crate::{ControlId, TaskKey};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
-fn any_input() -> impl Strategy<Value = u8> {
+pub(super) fn any_input() -> impl Strategy<Value = u8> {
     0..48_u8
 }
 
@@ -15,7 +15,7 @@ fn any_open(session: &Session, n: usize) -> Option<&OpenSubmission> {
     session.submissions.get(n % session.submissions.len().max(1))
 }
 
-fn step(bench: &mut Bench, what: u8, n: usize) {
+pub(super) fn step(bench: &mut Bench, what: u8, n: usize) {
     let turn = ProviderTurn(format!("pt{}", n % 3));
     let key = ItemKey(format!("k{}", n % 4));
     let submission = bench.session.submissions.first().map(|open| open.id.clone());
@@ -201,7 +201,7 @@ fn model(n: usize) -> SessionOptions {
     SessionOptions { model: Some(format!("model {n}")), ..SessionOptions::default() }
 }
 
-fn check_ends(journal: &[Stamped]) {
+pub(super) fn check_ends(journal: &[Stamped]) {
     let mut ended = HashSet::new();
     for stamped in journal {
         let thing = match &stamped.event {

@@ -1,0 +1,13 @@
+//! Cursors and ids from clients, over mutated real ones: the check of the fuzz target, with fixed seeds.
+
+#[path = "../../../fuzz/checks/cursors.rs"]
+mod cursors;
+#[path = "../../../fuzz/checks/mutate.rs"]
+mod mutate;
+
+#[test]
+fn mutated_cursors_are_taken_for_what_they_say_or_refused() {
+    let inputs = ["1:42", "0:0", "18446744073709551615:18446744073709551615", "ses_01-x.y:z", "007:0012"];
+    let inputs = inputs.map(|text| text.as_bytes().to_vec());
+    mutate::run(&inputs, 200_000, cursors::check);
+}
