@@ -78,6 +78,8 @@ codes! {
     AgentUnknown = "agent_unknown", 404, "There is no such agent", retryable: false;
     /// No such keeper.
     KeeperUnknown = "keeper_unknown", 404, "There is no such keeper", retryable: false;
+    /// No such turn, or one so old that it is not remembered.
+    TurnUnknown = "turn_unknown", 404, "There is no such turn", retryable: false;
     /// No such request.
     RequestUnknown = "request_unknown", 404, "There is no such request", retryable: false;
     /// No such submission.
@@ -222,6 +224,7 @@ const fn code_of(refusal: RefusalCode) -> Code {
         RefusalCode::QueueFull => Code::QueueFull,
         RefusalCode::NoTurn => Code::NoTurn,
         RefusalCode::Unsupported => Code::Unsupported,
+        RefusalCode::TurnUnknown => Code::TurnUnknown,
         RefusalCode::RequestUnknown => Code::RequestUnknown,
         RefusalCode::RevisionMismatch => Code::RevisionMismatch,
         RefusalCode::AlreadyAnswered => Code::AlreadyAnswered,
@@ -240,6 +243,12 @@ impl From<Refusal> for Problem {
         let mut problem = Self::new(code_of(refusal.code), refusal.detail);
         if let Some(revision) = refusal.revision {
             problem = problem.with("revision", revision);
+        }
+        if let Some(capability) = refusal.capability {
+            problem = problem.with("capability", capability);
+        }
+        if let Some(ended) = refusal.ended {
+            problem = problem.with("state", json!(ended));
         }
         if let Some((answer, by)) = refusal.winner.map(|winner| *winner) {
             problem = problem.with("winner", json!({ "answer": answer, "by": by }));

@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::body;
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    NoQuery, agents, events, host, keepers, messages, meta, process, requests, sessions, transfer,
+    NoQuery, agents, controls, events, host, keepers, messages, meta, process, requests, sessions, transfer,
 };
 use crate::peer::Peer;
 use crate::problem::{Code, Problem};
@@ -28,6 +28,7 @@ type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
 pub(crate) enum Verb {
     Get,
     Post,
+    Put,
     Patch,
     Delete,
 }
@@ -38,6 +39,7 @@ impl Verb {
         match self {
             Self::Get => "get",
             Self::Post => "post",
+            Self::Put => "put",
             Self::Patch => "patch",
             Self::Delete => "delete",
         }
@@ -47,6 +49,7 @@ impl Verb {
         match self {
             Self::Get => MethodFilter::GET,
             Self::Post => MethodFilter::POST,
+            Self::Put => MethodFilter::PUT,
             Self::Patch => MethodFilter::PATCH,
             Self::Delete => MethodFilter::DELETE,
         }
@@ -165,6 +168,16 @@ pub(crate) const ANY_MUTATION: &[Code] = &[
 ];
 
 const SESSION: &[Code] = &[Code::InvalidId, Code::SessionUnknown, Code::SessionUnreadable];
+
+/// Problems of what is asked of an agent.
+const CONTROL: &[Code] = &[
+    Code::InvalidId,
+    Code::SessionUnknown,
+    Code::SessionUnreadable,
+    Code::SessionClosed,
+    Code::QueueFull,
+    Code::Unsupported,
+];
 
 /// Every route.
 pub(crate) const ROUTES: &[Route] = &[
@@ -376,6 +389,106 @@ pub(crate) const ROUTES: &[Route] = &[
         Code::OptionUnknown,
         Code::Unsupported,
         Code::FromAgent,
+    ]),
+    Route::get(
+        "/v1/sessions/{session}/tasks",
+        "Background tasks: those that run, then the latest that ended.",
+        Gives::Json(200, schema::<views::TaskList>()),
+        |call| Box::pin(controls::tasks(call)),
+    )
+    .refuses(SESSION),
+    Route::get(
+        "/v1/sessions/{session}/children",
+        "Sub-agents' threads as a tree.",
+        Gives::Json(200, schema::<views::ChildList>()),
+        |call| Box::pin(controls::children(call)),
+    )
+    .refuses(SESSION),
+    Route::get(
+        "/v1/sessions/{session}/goal",
+        "What the agent works towards over several turns.",
+        Gives::Json(200, schema::<views::GoalView>()),
+        |call| Box::pin(controls::goal(call)),
+    )
+    .refuses(SESSION),
+    Route::new(
+        Verb::Put,
+        "/v1/sessions/{session}/goal",
+        "Sets a goal, or pauses or resumes the one there is.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::set_goal(call)),
+    )
+    .takes::<controls::GoalBody>()
+    .refuses(CONTROL),
+    Route::new(
+        Verb::Delete,
+        "/v1/sessions/{session}/goal",
+        "Takes the goal away.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::clear_goal(call)),
+    )
+    .refuses(CONTROL),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/compact",
+        "Has the context shortened, when nothing else runs.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::compact(call)),
+    )
+    .takes::<controls::InstructionsBody>()
+    .refuses(CONTROL),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/review",
+        "Has the work reviewed, in a turn of its own.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::review(call)),
+    )
+    .takes::<controls::InstructionsBody>()
+    .refuses(CONTROL),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/clear",
+        "Empties the context, when nothing else runs.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::clear(call)),
+    )
+    .takes::<process::NoBody>()
+    .refuses(CONTROL),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/rewind",
+        "Drops a turn and all later ones, when nothing else runs. Not for agents.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::rewind(call)),
+    )
+    .takes::<controls::RewindBody>()
+    .refuses(&[
+        Code::InvalidId,
+        Code::SessionUnknown,
+        Code::SessionUnreadable,
+        Code::SessionClosed,
+        Code::TurnUnknown,
+        Code::QueueFull,
+        Code::Unsupported,
+        Code::FromAgent,
+    ]),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/fork",
+        "Makes a new session that begins with this one's history.",
+        Gives::Json(201, schema::<views::SessionView>()),
+        |call| Box::pin(controls::fork(call)),
+    )
+    .takes::<controls::ForkBody>()
+    .refuses(&[
+        Code::InvalidId,
+        Code::SessionUnknown,
+        Code::SessionUnreadable,
+        Code::SubmissionState,
+        Code::TurnUnknown,
+        Code::IdConflict,
+        Code::Unsupported,
     ]),
     Route::new(
         Verb::Post,

@@ -1,8 +1,13 @@
 //! What clients send and get: the public shapes, apart from the internal ones.
 
 use mainstay_core::content::{ContentBlock, DeliveryTaken, PermissionOption};
+use mainstay_core::event::RequestDeadline;
 use mainstay_core::event::{QueueReason, SettlesBy};
-use mainstay_core::session::{OpenRequest, OpenSubmission, RequestState, SubmissionState};
+use mainstay_core::question::Question;
+use mainstay_core::session::{
+    Limits, OpenRequest, OpenSubmission, Owed, RequestState, Spent, SubmissionState,
+};
+use mainstay_core::work::{ChildFields, Goal, TaskFields, TaskKind, WorkEnd};
 use mainstay_core::{Capabilities, Cursor, LaunchSnapshot, Session, SessionOptions, SubmissionId, TurnId};
 use mainstay_host::catalog::AgentEntry;
 use mainstay_store::SessionRow;
@@ -41,9 +46,24 @@ pub(crate) struct SessionView {
     /// What it was created with; absent where it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) launch: Option<LaunchSnapshot>,
-    /// What is in force. Only where one session is read.
+    /// As they are to be. Only where one session is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) options: Option<SessionOptions>,
+    /// What was in force before a change that the agent has not confirmed. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) options_before: Option<SessionOptions>,
+    /// Budgets and default answers. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) limits: Option<Limits>,
+    /// What was used, as the agent counts it. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) spent: Option<Spent>,
+    /// What is not finished, and so keeps the agent from rest. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) owed: Option<Vec<Owed>>,
+    /// The provider's conversation. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) thread: Option<String>,
     /// Messages that are not settled. Only where one session is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) queue_length: Option<usize>,
@@ -76,6 +96,11 @@ impl SessionView {
             needs: row.needs,
             fence: row.fence,
             options: None,
+            options_before: None,
+            limits: None,
+            spent: None,
+            owed: None,
+            thread: None,
             queue_length: None,
             open_requests: None,
             turn: None,
@@ -110,6 +135,11 @@ impl SessionView {
             cursor: Cursor { epoch: session.epoch, seq: session.head },
             launch: Some(session.launch.clone()),
             options: Some(session.options.clone()),
+            options_before: session.options_before.clone(),
+            limits: Some(session.limits.clone()),
+            spent: Some(session.spent),
+            owed: Some(session.owed()),
+            thread: session.thread().map(|thread| thread.0.clone()),
             queue_length: Some(session.submissions.len()),
             open_requests: Some(
                 session.requests.iter().filter(|open| open.state == RequestState::Pending).count(),
@@ -373,6 +403,18 @@ pub(crate) struct RequestView {
     pub(crate) turn: Option<TurnId>,
     /// The ways to answer.
     pub(crate) options: Vec<PermissionOption>,
+    /// The questions; answered together, by `answers`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) questions: Vec<Question>,
+    /// The sub-agent's thread that asks; absent: the session's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) child: Option<String>,
+    /// Its connection is gone and the agent did not ask again: it may be void, and can be answered all the same.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unconfirmed: bool,
+    /// When it is answered by itself, and with what.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline: Option<RequestDeadline>,
     /// The answer that is on its way, and whose it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) winner: Option<Value>,
@@ -382,6 +424,9 @@ pub(crate) struct RequestView {
     /// A line for people; absent as `kind` is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) title: Option<Value>,
+    /// The form or link, accepted by `accept`; absent as `kind` is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) elicitation: Option<Value>,
     /// About which item; absent as `kind` is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) item: Option<Value>,
@@ -404,6 +449,11 @@ impl From<&OpenRequest> for RequestView {
             state,
             turn: open.turn.clone(),
             options: open.options.clone(),
+            questions: open.questions.clone(),
+            child: open.child.as_ref().map(|child| child.0.clone()),
+            unconfirmed: open.unconfirmed,
+            deadline: open.deadline.clone(),
+            elicitation: None,
             winner,
             kind: None,
             title: None,
@@ -417,6 +467,131 @@ impl From<&OpenRequest> for RequestView {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RequestList {
     pub(crate) requests: Vec<RequestView>,
+}
+
+/// A background task.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct TaskView {
+    /// Its id.
+    id: String,
+    /// What kind.
+    kind: TaskKind,
+    /// How it ended; absent: it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<WorkEnd>,
+    /// When it began, Unix ms.
+    started_at: i64,
+    /// When it ended, Unix ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<i64>,
+    /// Title, state, tokens and what else is known.
+    #[serde(flatten)]
+    fields: TaskFields,
+}
+
+/// Background tasks: those that run, then the latest that ended.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct TaskList {
+    tasks: Vec<TaskView>,
+}
+
+impl TaskList {
+    pub(crate) fn of(session: &Session) -> Self {
+        let open = session.tasks.iter().map(|task| TaskView {
+            id: task.id.0.clone(),
+            kind: task.kind,
+            outcome: None,
+            started_at: task.started_at,
+            ended_at: None,
+            fields: task.fields.clone(),
+        });
+        let ended = session.ended_tasks.iter().rev().map(|task| TaskView {
+            id: task.id.0.clone(),
+            kind: task.kind,
+            outcome: Some(task.outcome),
+            started_at: task.started_at,
+            ended_at: Some(task.ended_at),
+            fields: task.fields.clone(),
+        });
+        Self { tasks: open.chain(ended).collect() }
+    }
+}
+
+/// A sub-agent's thread. `parent` names the thread that it belongs to; absent: the session's own.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ChildView {
+    /// The provider's id of the thread.
+    thread: String,
+    /// How it ended; absent: it works.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<WorkEnd>,
+    /// When it began, Unix ms.
+    started_at: i64,
+    /// When it ended, Unix ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<i64>,
+    /// Parent, title, tokens and what else is known.
+    #[serde(flatten)]
+    fields: ChildFields,
+    /// The threads that belong to it.
+    children: Vec<Self>,
+}
+
+/// Sub-agents' threads as a tree: those that work, then the latest that ended.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ChildList {
+    children: Vec<ChildView>,
+}
+
+impl ChildList {
+    pub(crate) fn of(session: &Session) -> Self {
+        let open = session.children.iter().map(|child| ChildView {
+            thread: child.thread.0.clone(),
+            outcome: None,
+            started_at: child.started_at,
+            ended_at: None,
+            fields: child.fields.clone(),
+            children: Vec::new(),
+        });
+        let ended = session.ended_children.iter().rev().map(|child| ChildView {
+            thread: child.thread.0.clone(),
+            outcome: Some(child.outcome),
+            started_at: child.started_at,
+            ended_at: Some(child.ended_at),
+            fields: child.fields.clone(),
+            children: Vec::new(),
+        });
+        Self { children: tree(open.chain(ended).collect()) }
+    }
+}
+
+/// Puts each under its parent. One whose parent is not listed, or that would close a circle, stands at the top.
+fn tree(mut flat: Vec<ChildView>) -> Vec<ChildView> {
+    let parent_of = |child: &ChildView| child.fields.parent.as_ref().map(|parent| parent.0.clone());
+    loop {
+        // A leaf: nobody that is left names it as a parent.
+        let leaf = flat.iter().position(|child| {
+            let own = parent_of(child).filter(|parent| *parent != child.thread);
+            let has_parent = own.is_some_and(|parent| flat.iter().any(|other| other.thread == parent));
+            let is_parent = flat.iter().any(|other| parent_of(other).as_deref() == Some(&child.thread));
+            has_parent && !is_parent
+        });
+        let Some(leaf) = leaf else { break };
+        let child = flat.remove(leaf);
+        let parent = parent_of(&child);
+        match flat.iter_mut().find(|other| Some(&other.thread) == parent.as_ref()) {
+            Some(parent) => parent.children.push(child),
+            None => flat.push(child),
+        }
+    }
+    flat
+}
+
+/// What the agent works towards over several turns.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct GoalView {
+    /// The goal; null: there is none.
+    pub(crate) goal: Option<Goal>,
 }
 
 /// A command was carried out.
@@ -441,6 +616,33 @@ mod tests {
         let error = serde_json::from_str::<Content>(r#"[{"type":"text"}]"#).expect_err("no text");
         assert!(error.to_string().contains("text"), "{error}");
         assert!(serde_json::from_str::<Content>("3").is_err());
+    }
+
+    #[test]
+    fn children_stand_under_their_parents_and_circles_lose_nobody() {
+        let child = |thread: &str, parent: Option<&str>| ChildView {
+            thread: thread.to_owned(),
+            outcome: None,
+            started_at: 0,
+            ended_at: None,
+            fields: ChildFields {
+                parent: parent.map(mainstay_core::ThreadId::from),
+                ..ChildFields::default()
+            },
+            children: Vec::new(),
+        };
+        let top = tree(vec![
+            child("a", None),
+            child("a1", Some("a")),
+            child("a11", Some("a1")),
+            child("lost", Some("gone")),
+            child("x", Some("y")),
+            child("y", Some("x")),
+        ]);
+        let names = |of: &[ChildView]| of.iter().map(|child| child.thread.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&top), ["a", "lost", "x", "y"]);
+        assert_eq!(names(&top[0].children), ["a1"]);
+        assert_eq!(names(&top[0].children[0].children), ["a11"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::content::{
     RequestKind, StopReason, ToolKind,
 };
 use crate::question::{Elicitation, Question};
+use crate::session::Spent;
 use crate::work::{
     ChildFields, Control, ControlEnd, ForkPoint, Goal, Provenance, TaskFields, TaskKind, WorkEnd,
 };
@@ -394,6 +395,8 @@ pub enum AgentEvent {
     Plan(Value),
     /// Context and cost, as the agent counts them.
     Usage(Value),
+    /// What was used since the session began, for budgets; what the agent does not say is None.
+    Spent(Spent),
     /// What is in force, as the agent reports it: what it does not report is None and stays as it was. It confirms what
     /// was asked for where it says the same.
     Options(SessionOptions),

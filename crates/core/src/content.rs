@@ -354,7 +354,7 @@ impl FailureCode {
     /// Whether the cause passes by itself, so that the same may be tried again without anybody.
     #[must_use]
     pub const fn is_transient(self) -> bool {
-        matches!(self, Self::Overloaded | Self::Network | Self::Timeout | Self::ActiveWriter)
+        matches!(self, Self::Overloaded | Self::Network | Self::Timeout)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::content::{
 };
 use crate::process::{CloseOrder, ProcessExit, ProcessId, Stray};
 use crate::question::{Elicitation, Question};
+use crate::session::{Budget, Limits, Spent};
 use crate::work::{ChildFields, Control, ControlEnd, Goal, Provenance, TaskFields, TaskKind, WorkEnd};
 use crate::{
     ControlId, Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey,
@@ -638,6 +639,45 @@ pub enum Event {
         /// As the agent lists them.
         commands: Value,
     },
+    /// The start was refused for a cause that passes by itself; it is tried again.
+    #[serde(rename = "start.retrying")]
+    StartRetrying {
+        /// Which try comes next, from 1.
+        attempt: u32,
+        /// Of how many.
+        of: u32,
+        /// Why the last one failed.
+        failure: Failure,
+        /// When the next one is made, Unix ms; a user's command makes it at once.
+        next_at: i64,
+    },
+    /// The session's budgets and default answers, whole.
+    #[serde(rename = "limits.updated")]
+    LimitsUpdated {
+        /// The limits.
+        limits: Limits,
+    },
+    /// What was used so far.
+    #[serde(rename = "spent.updated")]
+    SpentUpdated {
+        /// As the agent counts.
+        #[serde(flatten)]
+        spent: Spent,
+    },
+    /// A budget is used up; the turn is being stopped.
+    #[serde(rename = "budget.reached")]
+    BudgetReached {
+        /// Which.
+        budget: Budget,
+        /// The turn that it stops.
+        turn: TurnId,
+    },
+    /// The agent dropped its latest turns; the journal keeps what they were.
+    #[serde(rename = "thread.rewound")]
+    ThreadRewound {
+        /// The first turn that it does not have any more.
+        before: TurnId,
+    },
     /// Something to be seen.
     #[serde(rename = "notice")]
     Notice {
@@ -757,6 +797,11 @@ impl Event {
             Self::UsageUpdated { .. } => "usage.updated",
             Self::OptionsUpdated { .. } => "options.updated",
             Self::CommandsUpdated { .. } => "commands.updated",
+            Self::StartRetrying { .. } => "start.retrying",
+            Self::LimitsUpdated { .. } => "limits.updated",
+            Self::SpentUpdated { .. } => "spent.updated",
+            Self::BudgetReached { .. } => "budget.reached",
+            Self::ThreadRewound { .. } => "thread.rewound",
             Self::Notice { .. } => "notice",
             Self::SessionRecovering { .. } => "session.recovering",
             Self::ProviderFrame { .. } => "provider.frame",

@@ -173,6 +173,11 @@ pub enum ProcessFact {
         /// The number of the living connection, None while there is none.
         connection: Option<u32>,
     },
+    /// Its start waits until another process ends: as many run as may run.
+    AwaitsCapacity {
+        /// Which.
+        process: ProcessToken,
+    },
     /// The keeper refused an input: it was never written, and never will be.
     InputRefused {
         /// Which.

@@ -1,5 +1,6 @@
 //! Questions and forms that an agent puts to people, and what may be answered to them.
 
+use crate::content::Answer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -114,6 +115,18 @@ pub fn check(questions: &[Question], answers: &Answers) -> Result<(), AnswerMism
         }
     }
     Ok(())
+}
+
+/// The answer as the journal keeps it: what was given to secret questions is left out, and that it was given stays.
+#[must_use]
+pub fn without_secrets(questions: &[Question], answer: &Answer) -> Answer {
+    let Answer::Answers { answers } = answer else { return answer.clone() };
+    let secret = |id: &String| questions.iter().any(|question| question.id == *id && question.secret);
+    let kept = |(id, chosen): (&String, &Chosen)| {
+        let chosen = if secret(id) { Chosen::default() } else { chosen.clone() };
+        (id.clone(), chosen)
+    };
+    Answer::Answers { answers: answers.iter().map(kept).collect() }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Refusals: a command that changed nothing, with a stable code and what the caller needs next.
 
 use crate::content::Answer;
+use crate::event::RequestEnd;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,8 @@ pub enum RefusalCode {
     RequestClosed,
     /// No such option.
     OptionUnknown,
+    /// No such turn, or one so old that it is not remembered.
+    TurnUnknown,
     /// No such submission.
     SubmissionUnknown,
     /// The submission is not in a state in which this can be done.
@@ -62,6 +65,10 @@ pub struct Refusal {
     pub detail: String,
     /// The request's revision now, where that is what the caller needs.
     pub revision: Option<u64>,
+    /// The capability that the agent lacks.
+    pub capability: Option<&'static str>,
+    /// How the request ended, where it did.
+    pub ended: Option<RequestEnd>,
     /// The answer that won, and who gave it.
     pub winner: Option<Box<(Answer, String)>>,
 }
@@ -70,7 +77,14 @@ impl Refusal {
     /// A refusal with a code and a sentence.
     #[must_use]
     pub fn new(code: RefusalCode, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), revision: None, winner: None }
+        Self { code, detail: detail.into(), revision: None, capability: None, ended: None, winner: None }
+    }
+
+    /// What an agent without this capability cannot do.
+    #[must_use]
+    pub fn unsupported(capability: &'static str) -> Self {
+        let detail = format!("this agent cannot do this (capability {capability})");
+        Self { capability: Some(capability), ..Self::new(RefusalCode::Unsupported, detail) }
     }
 
     /// An input that does not belong to the state; both are named.

@@ -163,7 +163,7 @@ pub(crate) fn pin(config: &HostConfig, request: &NewSessionRequest) -> Result<La
         instructions: request.instructions.clone(),
         env_names: agent.env.keys().cloned().collect(),
         command: command(config, agent).map(|command| command.join(" ")),
-        source: None,
+        source: request.source.clone(),
     })
 }
 

@@ -13,8 +13,10 @@ use crate::subscription::{FeedSubscription, Subscription};
 use mainstay_core::content::{ContentBlock, Delivery};
 use mainstay_core::operation::{Admission, Fingerprint, admit};
 use mainstay_core::process::CloseOrder;
+use mainstay_core::work::ThreadSource;
 use mainstay_core::{
-    AgentName, Command, Cursor, Refusal, RefusalCode, Reply, Session, SessionId, SessionOptions, SubmissionId,
+    AgentName, Capabilities, Command, Cursor, LaunchSnapshot, Refusal, RefusalCode, Reply, Session,
+    SessionId, SessionOptions, SubmissionId,
 };
 use mainstay_keeper::KeepersDir;
 use mainstay_store::{
@@ -88,6 +90,8 @@ pub struct NewSessionRequest {
     pub instructions: Option<String>,
     /// The account home.
     pub account_home: Option<String>,
+    /// Where the first conversation comes from; None: it is made anew.
+    pub source: Option<ThreadSource>,
     /// The first message.
     pub prompt: Option<(SubmissionId, Vec<ContentBlock>)>,
 }
@@ -307,6 +311,7 @@ impl Host {
             return Ok((SessionId(String::new()), replay));
         }
         let launch = catalog::pin(&self.shared.config, &request)?;
+        self.refuse_taken_thread(&launch).await?;
         let id = request.id.clone().unwrap_or_else(|| SessionId(Self::fresh_id("ses")));
         let _same_session = self.turn(&format!("session {id}")).await;
         let fingerprint = creation_fingerprint(&request);
@@ -335,6 +340,24 @@ impl Host {
         });
         let answered = answered.await.unwrap_or(Err(HostError::ShuttingDown))?;
         Ok((id, answered))
+    }
+
+    /// A conversation that a session has is not brought to another one.
+    async fn refuse_taken_thread(&self, launch: &LaunchSnapshot) -> Result<(), HostError> {
+        let Some(ThreadSource::Adopt { thread }) = &launch.source else { return Ok(()) };
+        let (scope, wanted) = (crate::lane::scope_of(launch), thread.0.clone());
+        match self.read(move |store| store.thread_owner(&scope, &wanted)).await? {
+            Some(_) => Err(HostError::IdConflict { what: "thread", id: thread.0.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// What the agent of this name can do.
+    ///
+    /// # Errors
+    /// [`HostError::AgentUnknown`].
+    pub fn capabilities(&self, agent: &AgentName) -> Result<Capabilities, HostError> {
+        Ok(catalog::agent(&self.shared.config, agent)?.capabilities)
     }
 
     /// Gives a session a command.
@@ -596,6 +619,7 @@ fn creation_fingerprint(request: &NewSessionRequest) -> Vec<u8> {
             &request.mcp_servers,
             &request.instructions,
             &request.account_home,
+            &request.source,
             &request.prompt.as_ref().map(|(_, content)| content),
         )
     );

@@ -149,7 +149,7 @@ pub(crate) async fn let_age(shared: &Arc<Shared>) -> Result<(), HostError> {
     }
     if let Some(age) = retention.archive_after {
         for row in aged(shared, false, cutoff(now, age)).await? {
-            let archive = Command::Update { name: None, options: None, archived: Some(true) };
+            let archive = Command::Update { name: None, options: None, archived: Some(true), limits: None };
             command(shared, &row, archive).await?;
         }
     }

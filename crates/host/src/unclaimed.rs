@@ -266,6 +266,7 @@ impl Host {
                     mcp_servers: Vec::new(),
                     instructions: None,
                     account_home: survey.account_home.clone(),
+                    source: None,
                     prompt: None,
                 };
                 self.create(request, None).await?;

@@ -52,6 +52,7 @@ fn request(home: &Path, prompt: &str) -> NewSessionRequest {
         mcp_servers: Vec::new(),
         instructions: None,
         account_home: None,
+        source: None,
         prompt: Some((SubmissionId::from(Host::fresh_id("msg").as_str()), vec![ContentBlock::text(prompt)])),
     }
 }

@@ -44,6 +44,18 @@ enum Command {
     Answer(AnswerArgs),
     /// Stop what a session does now. The agent stays.
     Interrupt(InterruptArgs),
+    /// Begin a new session with a session's history.
+    Fork(ForkArgs),
+    /// Drop a turn and all later ones from the agent's conversation.
+    Rewind(RewindArgs),
+    /// Have the agent's context shortened.
+    Compact(CompactArgs),
+    /// Empty the agent's context.
+    Clear(SessionArg),
+    /// Show, set, pause, resume or take away what the agent works towards.
+    Goal(GoalArgs),
+    /// Show background tasks and sub-agents.
+    Tasks(SessionArg),
     /// Start a session's agent.
     Start(SessionArg),
     /// End a session's agent, or the host.
@@ -146,6 +158,61 @@ pub(crate) struct LsArgs {
 pub(crate) struct SessionArg {
     /// The session's id.
     pub(crate) session: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForkArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// The last turn that the branch has. Default: all.
+    #[arg(long, value_name = "TURN")]
+    pub(crate) last_turn: Option<String>,
+    /// The new session's name.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Its first message.
+    pub(crate) prompt: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RewindArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// The first turn that goes.
+    pub(crate) before: String,
+    /// Put the files back that those turns changed.
+    #[arg(long)]
+    pub(crate) files: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompactArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// What to keep in mind, for agents that take it.
+    #[arg(long)]
+    pub(crate) instructions: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GoalArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// A new goal, in words.
+    #[arg(group = "wish")]
+    pub(crate) objective: Option<String>,
+    /// Tokens that the new goal may use.
+    #[arg(long, requires = "objective")]
+    pub(crate) token_budget: Option<u64>,
+    /// Start no more turns for it.
+    #[arg(long, group = "wish")]
+    pub(crate) pause: bool,
+    /// Go on with it.
+    #[arg(long, group = "wish")]
+    pub(crate) resume: bool,
+    /// Take it away.
+    #[arg(long, group = "wish")]
+    pub(crate) clear: bool,
 }
 
 #[derive(Debug, Args)]
@@ -321,8 +388,17 @@ pub(crate) struct AnswerArgs {
     /// No, and stop.
     #[arg(long, group = "choice")]
     pub(crate) cancel: bool,
+    /// Answers to questions, as JSON: `{"question": {"selected": ["choice"], "text": "own words"}}`.
+    #[arg(long, group = "choice", value_name = "JSON")]
+    pub(crate) answers: Option<String>,
+    /// Accept a form or a link.
+    #[arg(long, group = "choice")]
+    pub(crate) accept: bool,
+    /// With --accept: what is filled in, as JSON.
+    #[arg(long, requires = "accept", value_name = "JSON")]
+    pub(crate) content: Option<String>,
     /// With --decline or --cancel: why, for the agent.
-    #[arg(long, conflicts_with_all = ["option", "yes", "no"])]
+    #[arg(long, conflicts_with_all = ["option", "yes", "no", "answers", "accept"])]
     pub(crate) message: Option<String>,
     /// The revision that was seen. Default: the current one.
     #[arg(long)]
@@ -470,6 +546,12 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Queue(args) => commands::queue::queue(&settings, args.what, json).await,
                 Command::Answer(args) => commands::answer::answer(&settings, &environment, args, json).await,
                 Command::Interrupt(args) => commands::session::interrupt(&settings, &args, json).await,
+                Command::Fork(args) => commands::controls::fork(&settings, args, json).await,
+                Command::Rewind(args) => commands::controls::rewind(&settings, &args, json).await,
+                Command::Compact(args) => commands::controls::compact(&settings, args, json).await,
+                Command::Clear(args) => commands::controls::clear(&settings, &args, json).await,
+                Command::Goal(args) => commands::controls::goal(&settings, args, json).await,
+                Command::Tasks(args) => commands::controls::tasks(&settings, &args, json).await,
                 Command::Start(args) => commands::session::start(&settings, &args, json).await,
                 Command::Stop(args) => commands::stop::stop(&settings, &args, json).await,
                 Command::Recover(args) => commands::recover::recover(&settings, &args, json).await,

@@ -1,6 +1,7 @@
 //! What each route does.
 
 pub(crate) mod agents;
+pub(crate) mod controls;
 pub(crate) mod events;
 pub(crate) mod host;
 pub(crate) mod keepers;

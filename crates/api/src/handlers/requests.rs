@@ -8,6 +8,7 @@ use crate::peer::Peer;
 use crate::problem::{Code, Problem};
 use crate::views::{RequestList, RequestView};
 use mainstay_core::content::Answer;
+use mainstay_core::question::Answers;
 use mainstay_core::session::OpenRequest;
 use mainstay_core::{Command, Cursor, Reply, RequestId};
 use mainstay_host::HostError;
@@ -58,6 +59,7 @@ fn fill_one(requests: &mut [RequestView], body: &[u8]) {
     let mut take = |name: &str| event.get_mut(name).map(Value::take);
     (open.kind, open.title, open.item, open.details) =
         (take("kind"), take("title"), take("item"), take("details"));
+    open.elicitation = take("elicitation");
 }
 
 /// An answer: an option, or no.
@@ -79,17 +81,37 @@ pub(crate) struct AnswerBody {
     /// With `decline` or `cancel`: why, for the agent.
     #[serde(default)]
     message: Option<String>,
-    /// Answers to questions. Not supported yet.
+    /// Answers to the questions, by question id.
     #[serde(default)]
-    answers: Option<Value>,
+    answers: Option<Answers>,
+    /// A form or link accepted.
+    #[serde(default)]
+    accept: bool,
+    /// With `accept`: what was filled in.
+    #[serde(default)]
+    content: Option<Value>,
 }
 
 impl AnswerBody {
     fn into_answer(self) -> Result<Answer, Problem> {
-        let one = "give exactly one of `option_id`, `decline: true` and `cancel: true`";
-        if self.answers.is_some() {
-            return Err(Problem::new(Code::Unsupported, "`answers` is not supported by this version")
-                .with("capability", "answers"));
+        let one =
+            "give exactly one of `option_id`, `answers`, `accept: true`, `decline: true` and `cancel: true`";
+        let given =
+            [self.option_id.is_some(), self.answers.is_some(), self.accept, self.decline, self.cancel];
+        if given.iter().filter(|given| **given).count() != 1 {
+            return Err(Problem::new(Code::InvalidBody, one));
+        }
+        if self.content.is_some() && !self.accept {
+            return Err(Problem::new(Code::InvalidBody, "`content` goes with `accept` only"));
+        }
+        if self.message.is_some() && (self.answers.is_some() || self.accept) {
+            return Err(Problem::new(Code::InvalidBody, "`message` goes with `decline` or `cancel` only"));
+        }
+        if let Some(answers) = self.answers {
+            return Ok(Answer::Answers { answers });
+        }
+        if self.accept {
+            return Ok(Answer::Submit { content: self.content });
         }
         match (self.option_id, self.decline, self.cancel) {
             (Some(_), false, false) if self.message.is_some() => {
@@ -169,6 +191,9 @@ mod tests {
         assert_eq!(parse("{}"), Err(Code::InvalidBody));
         assert_eq!(parse(r#"{"option_id":"a","decline":true}"#), Err(Code::InvalidBody));
         assert_eq!(parse(r#"{"option_id":"a","message":"x"}"#), Err(Code::InvalidBody));
-        assert_eq!(parse(r#"{"answers":{}}"#), Err(Code::Unsupported));
+        assert_eq!(parse(r#"{"answers":{}}"#), Ok(Answer::Answers { answers: Answers::new() }));
+        assert_eq!(parse(r#"{"accept":true}"#), Ok(Answer::Submit { content: None }));
+        assert_eq!(parse(r#"{"accept":true,"decline":true}"#), Err(Code::InvalidBody));
+        assert_eq!(parse(r#"{"decline":true,"content":{}}"#), Err(Code::InvalidBody));
     }
 }

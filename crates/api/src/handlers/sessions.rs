@@ -6,7 +6,9 @@ use crate::mutation::{self, MakeBody};
 use crate::origin;
 use crate::problem::{Code, Problem};
 use crate::views::{Content, OptionsBody, OptionsPatch, SessionList, SessionView, present};
-use mainstay_core::{AgentName, Command, SessionId, SubmissionId};
+use mainstay_core::session::Limits;
+use mainstay_core::work::ThreadSource;
+use mainstay_core::{AgentName, Command, SessionId, SubmissionId, ThreadId};
 use mainstay_host::{Host, NewSessionRequest};
 use mainstay_store::SessionFilter;
 use schemars::JsonSchema;
@@ -20,6 +22,14 @@ const LIST_DEFAULT: usize = 50;
 const LIST_MOST: usize = 500;
 /// The longest name, in bytes. Over it: `invalid_body`.
 const MAX_NAME_BYTES: usize = 512;
+
+/// A provider's conversation.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AdoptBody {
+    /// The provider's id of it.
+    thread: String,
+}
 
 /// A session to be made. All but name and options is pinned for ever.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -50,9 +60,9 @@ pub(crate) struct NewSessionBody {
     /// Variables for the agent. Not supported yet.
     #[serde(default)]
     env: Option<BTreeMap<String, String>>,
-    /// A provider's conversation to take over. Not supported yet.
+    /// A provider's conversation to begin with, that no session has.
     #[serde(default)]
-    adopt: Option<Value>,
+    adopt: Option<AdoptBody>,
     /// The session's id, unique for ever; the same id with the same content gives the same session.
     #[serde(default)]
     id: Option<String>,
@@ -67,9 +77,10 @@ pub(crate) async fn create(call: Call) -> Answer {
     if body.env.is_some_and(|env| !env.is_empty()) {
         return Err(unsupported("env"));
     }
-    if body.adopt.is_some() {
-        return Err(unsupported("adopt"));
-    }
+    let source = match body.adopt {
+        Some(AdoptBody { thread }) => Some(ThreadSource::Adopt { thread: ThreadId::parse(&thread)? }),
+        None => None,
+    };
     check_name(body.name.as_deref())?;
     let id = body.id.as_deref().map(SessionId::parse).transpose()?;
     // With an id of the caller's the first message's id follows from it, so that a late retry is the same message.
@@ -88,6 +99,7 @@ pub(crate) async fn create(call: Call) -> Answer {
         mcp_servers: body.mcp_servers,
         instructions: body.instructions,
         account_home: body.account_home,
+        source,
         prompt: body.prompt.map(|content| (submission, content.into_blocks())),
     };
     let make = MakeBody::Session { updated_at: call.app.host.now() };
@@ -194,6 +206,9 @@ pub(crate) struct SessionPatch {
     /// Put away, or taken out again.
     #[serde(default)]
     archived: Option<bool>,
+    /// Budgets and default answers, whole: what is not named has no bound.
+    #[serde(default)]
+    limits: Option<Limits>,
 }
 
 pub(crate) async fn update(call: Call) -> Answer {
@@ -210,7 +225,8 @@ pub(crate) async fn update(call: Call) -> Answer {
         None => None,
     };
     let make = MakeBody::Session { updated_at: call.app.host.now() };
-    let command = Command::Update { name: patch.name, options, archived: patch.archived };
+    let command =
+        Command::Update { name: patch.name, options, archived: patch.archived, limits: patch.limits };
     mutation::command(&call, command, 200, &make).await
 }
 

@@ -1,6 +1,7 @@
 //! The API over real connections, with a host in this process and no agent.
 #![expect(clippy::expect_used, reason = "a test: a broken precondition is a failed test")]
 
+mod controls;
 mod queue;
 mod refusals;
 mod served;

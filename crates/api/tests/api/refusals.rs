@@ -70,7 +70,7 @@ fn bad_input_gets_its_problem_and_changes_nothing() {
         (at("messages"), json!({ "content": 3 }), 400, "invalid_body"),
         (at("messages"), json!({ "content": "x", "delivery": "pigeon" }), 400, "invalid_body"),
         (at("messages"), json!({ "content": "x", "delivery": "steer" }), 409, "no_turn"),
-        (at("interrupt"), json!({ "scope": "task" }), 422, "invalid_body"),
+        (at("interrupt"), json!({ "scope": "task" }), 400, "invalid_body"),
         (at("requests/r1/answer"), json!({ "option_id": "x" }), 404, "request_unknown"),
     ];
     for (path, body, status, code) in &post {

@@ -59,6 +59,10 @@ pub enum QueueReason {
     NotSteerable,
     /// The turn that it was meant for was over; the message starts a turn of its own.
     TurnOver,
+    /// The last start failed for a cause that passes; the next try has its time.
+    Retrying,
+    /// A budget of the session is used up.
+    Budget,
     /// As many processes as may run are running.
     Capacity,
     /// The session must be recovered first.

@@ -118,6 +118,7 @@ impl Session {
                 self.emit(out, moment.now, Event::PlanUpdated { entries, by: Provenance::Agent });
             }
             AgentEvent::Usage(usage) => self.emit(out, moment.now, Event::UsageUpdated { usage }),
+            AgentEvent::Spent(spent) => self.count(spent, moment, out),
             AgentEvent::Options(options) => self.options_reported(&options, moment, out),
             AgentEvent::Commands(commands) => self.emit(out, moment.now, Event::CommandsUpdated { commands }),
             AgentEvent::Notice { level, message, provider } => {
@@ -265,7 +266,13 @@ impl Session {
 
     /// The session cannot go on by itself: says why, and ends the process that cannot be used.
     pub(super) fn hold(&mut self, failure: Failure, moment: &Moment<'_>, out: &mut Out) {
-        self.emit(out, moment.now, Event::SessionRecovering { failure: Some(failure), start_fresh: false });
+        if self.retry_start(&failure, moment, out) {
+            // The next try is another process's; this one gets nothing any more.
+            self.stop_process(CloseOrder::Host, moment, out);
+            return self.advance(moment, out);
+        }
+        let recovering = Event::SessionRecovering { failure: Some(failure), start_fresh: false };
+        self.emit(out, moment.now, recovering);
         self.advance(moment, out);
         self.stop_process(CloseOrder::Host, moment, out);
     }
@@ -395,7 +402,9 @@ impl Session {
             })
             .map(|of| of.id.clone())
             .collect();
+        let over_budget = open.budget.is_some();
         let outcome = match outcome {
+            Outcome::Cancelled | Outcome::Interrupted if over_budget => Outcome::Limit,
             Outcome::Cancelled if asked_to_stop => Outcome::Interrupted,
             other => other,
         };
@@ -466,6 +475,7 @@ impl Session {
         }
         let turn = asked.turn.as_ref().and_then(|turn| self.turn_of(turn)).map(|turn| turn.id.clone());
         let item = asked.item.as_ref().and_then(|key| self.item_by_key(key)).map(|item| item.id.clone());
+        let deadline = self.request_deadline(&asked.options, moment);
         let opened = Event::RequestOpened {
             request: RequestId(format!("{}.r{}", self.id, self.request_count + 1)),
             key: asked.key,
@@ -482,7 +492,7 @@ impl Session {
             questions: asked.questions,
             elicitation: asked.elicitation,
             expires_at: asked.expires_at,
-            deadline: None,
+            deadline,
         };
         self.emit(out, moment.now, opened);
         if let Some(turn) = turn

@@ -2,13 +2,14 @@
 
 use super::state::{
     ClosedRequest, EndedChild, EndedTask, Link, OpenChild, OpenControl, OpenItem, OpenRequest,
-    OpenSubmission, OpenTask, OpenTurn, Phase, RequestState, Retrying, Session, SubmissionState,
+    OpenSubmission, OpenTask, OpenTurn, PastTurn, Phase, RequestState, Retrying, Session, StartRetry,
+    SubmissionState,
 };
-use super::{CHAIN_LINKS, ENDED_WORK_SHOWN, REMEMBERED};
+use super::{CHAIN_LINKS, ENDED_WORK_SHOWN, PAST_TURNS, REMEMBERED};
 use crate::content::{ContentBlock, Delivery, DeliveryTaken, ItemKind, Outcome};
 use crate::digest::TextDigest;
 use crate::event::{Event, LeaseEnd, OptionsState, QueueReason, RequestEnd, StopReach, ThreadOrigin};
-use crate::work::{Control, ControlEnd, Provenance};
+use crate::work::{Control, ControlEnd, HistoryPoint, Provenance};
 use crate::{ControlId, Cursor, Fence, ItemId, RequestId, SessionOptions, SubmissionId, TurnId};
 use std::collections::VecDeque;
 
@@ -67,6 +68,9 @@ impl Session {
             Event::SessionDeleted {} => self.deleted = true,
             Event::LeaseReserved { process } => {
                 self.phase = Phase::Reserved;
+                if let Some(retry) = &mut self.start_retry {
+                    retry.next_at = None;
+                }
                 self.process = Some(process.clone());
                 self.unverifiable = None;
                 self.turns_of_process = 0;
@@ -79,10 +83,14 @@ impl Session {
                 }
                 self.options_told = None;
             }
-            Event::LeaseHeld { .. } => self.phase = Phase::Held,
+            Event::LeaseHeld { .. } => {
+                self.phase = Phase::Held;
+                self.start_retry = None;
+            }
             Event::LeaseReleased { reason } => {
                 self.phase = Phase::Free;
                 self.process = None;
+                self.awaits_capacity = false;
                 self.unverifiable = None;
                 self.stopping = None;
                 self.interrupt_pending = None;
@@ -93,6 +101,7 @@ impl Session {
             }
             Event::ProcessStarted { .. } => {
                 self.phase = Phase::Spawned;
+                self.awaits_capacity = false;
                 self.unverifiable = None;
             }
             Event::ProcessReady { info, .. } => {
@@ -113,6 +122,7 @@ impl Session {
                 if self.thread() != Some(thread) {
                     // What was brought here has a life before this session: it is never taken for one that can be made anew.
                     self.thread_used = *how == ThreadOrigin::Adopted;
+                    self.past_turns.clear();
                     self.chain.push(Link { thread: thread.clone(), how: *how });
                     if self.chain.len() > CHAIN_LINKS {
                         self.chain.remove(1);
@@ -178,6 +188,8 @@ impl Session {
                     waiting: false,
                     interrupted_at: self.interrupt_pending.take(),
                     retrying: None,
+                    budget: None,
+                    last_item: None,
                 });
             }
             Event::TurnUpdated { turn, origin, submission } => {
@@ -196,7 +208,7 @@ impl Session {
                     open.waiting = false;
                 }
             }
-            Event::TurnEnded { turn, outcome, .. } => self.apply_turn_ended(turn, *outcome),
+            Event::TurnEnded { turn, outcome, .. } => self.apply_turn_ended(turn, *outcome, at),
             Event::ItemStarted { item, key, turn, kind, fields } => {
                 self.shows_work(turn.as_ref());
                 self.item_count += 1;
@@ -347,6 +359,21 @@ impl Session {
                 }
             }
             Event::GoalUpdated { goal, .. } => self.goal.clone_from(goal),
+            Event::StartRetrying { attempt, failure, next_at, .. } => {
+                self.start_retry =
+                    Some(StartRetry { attempt: *attempt, next_at: Some(*next_at), failure: failure.clone() });
+            }
+            Event::LimitsUpdated { limits } => self.limits.clone_from(limits),
+            Event::SpentUpdated { spent } => self.spent = *spent,
+            Event::BudgetReached { budget, turn } => {
+                if let Some(open) = self.turn_mut(turn) {
+                    open.budget = Some(*budget);
+                }
+            }
+            Event::ThreadRewound { before } => {
+                let kept = self.past_turns.iter().position(|past| past.id == *before);
+                self.past_turns.truncate(kept.unwrap_or(self.past_turns.len()));
+            }
             Event::ControlAsked { control, what, .. } => {
                 self.control_count += 1;
                 let (id, what) = (control.clone(), what.clone());
@@ -364,6 +391,7 @@ impl Session {
             Event::SessionRecovering { failure, start_fresh } => {
                 self.recovering.clone_from(failure);
                 self.replace_thread |= *start_fresh;
+                self.start_retry = None;
                 if failure.is_none() {
                     self.first_turn_deaths = 0;
                 }
@@ -422,7 +450,7 @@ impl Session {
         }
     }
 
-    fn apply_turn_ended(&mut self, turn: &TurnId, outcome: Outcome) {
+    fn apply_turn_ended(&mut self, turn: &TurnId, outcome: Outcome, ended_at: i64) {
         self.interrupt_pending = None;
         if outcome != Outcome::Lost {
             self.turns_of_process += 1;
@@ -430,6 +458,15 @@ impl Session {
         }
         if let Some(at) = self.turns.iter().position(|open| open.id == *turn) {
             let ended = self.turns.remove(at);
+            // A clock that went backwards counts for nothing.
+            let ran = u64::try_from(ended_at.saturating_sub(ended.started_at)).unwrap_or(0);
+            self.turn_ms = self.turn_ms.saturating_add(ran);
+            if self.past_turns.len() == PAST_TURNS {
+                self.past_turns.pop_front();
+            }
+            let (turn, submission, last_item) = (ended.provider.clone(), ended.submission, ended.last_item);
+            let point = HistoryPoint { turn, submission, last_item };
+            self.past_turns.push_back(PastTurn { id: ended.id, point });
             remember(&mut self.finished_turns, ended.provider);
         }
     }
@@ -437,6 +474,12 @@ impl Session {
     fn apply_item_completed(&mut self, item: &ItemId) {
         if let Some(at) = self.items.iter().position(|open| open.id == *item) {
             let done = self.items.remove(at);
+            if let Some(open) = done.turn.clone().and_then(|turn| self.turn_mut(&turn))
+                && done.child.is_none()
+                && done.key.is_some()
+            {
+                open.last_item.clone_from(&done.key);
+            }
             if let Some(key) = done.key {
                 remember(&mut self.finished_items, (key, done.turn));
             }
@@ -457,6 +500,7 @@ impl Session {
     fn apply_queued(&mut self, id: &SubmissionId, reason: QueueReason) {
         self.set_submission(id, SubmissionState::Accepted { waits: Some(reason) });
         self.queue_paused |= reason == QueueReason::Paused;
+        self.awaits_capacity |= reason == QueueReason::Capacity;
         if let Some(open) = self.submission_mut(id) {
             open.paused |= reason == QueueReason::Paused;
             open.steers &= !matches!(reason, QueueReason::NotSteerable | QueueReason::TurnOver);

@@ -3,12 +3,12 @@
 use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session};
 use super::{Command, Effect, Moment, Out, Reply};
 use crate::agent::Decision;
-use crate::content::{Answer, OptionKind};
+use crate::content::{Answer, MAX_CONTENT_BYTES, OptionKind};
 use crate::event::{Event, RequestEnd};
 use crate::process::{CloseOrder, ExitCause, ProcessExit};
 use crate::question;
-use crate::work::Provenance;
-use crate::{Refusal, RefusalCode, RequestId};
+use crate::work::{Control, HistoryPoint, Provenance};
+use crate::{Refusal, RefusalCode, RequestId, TurnId};
 
 impl Session {
     pub(super) fn on_command(
@@ -52,7 +52,10 @@ impl Session {
                 self.stop_process(order, moment, out);
                 Ok(Reply::Done)
             }
-            Command::Update { name, options, archived } => {
+            Command::Update { name, options, archived, limits } => {
+                if let Some(limits) = limits {
+                    self.set_limits(limits, moment, out);
+                }
                 if name.is_some() || archived.is_some() {
                     let by = if name.is_some() { Provenance::User } else { Provenance::Unknown };
                     let updated =
@@ -66,6 +69,13 @@ impl Session {
                 Ok(Reply::Done)
             }
             Command::Control(what) => self.control(what, moment, out),
+            Command::Rewind { before, files } => {
+                if !moment.capabilities.rewind {
+                    return Err(Refusal::unsupported("rewind"));
+                }
+                let point = self.past_turn(&before)?;
+                self.control(Control::Rewind { before: point, files }, moment, out)
+            }
             Command::Delete => {
                 if self.unverifiable.is_some() {
                     // Nobody will come back to a deleted session to decide about its process.
@@ -130,6 +140,20 @@ impl Session {
         out.effects.push(Effect::Close { order });
     }
 
+    /// A turn that ended, as the provider's history knows it.
+    ///
+    /// # Errors
+    /// `turn_unknown`.
+    pub fn past_turn(&self, turn: &TurnId) -> Result<HistoryPoint, Refusal> {
+        let known = self.past_turns.iter().find(|past| past.id == *turn);
+        known.map(|past| past.point.clone()).ok_or_else(|| {
+            Refusal::new(
+                RefusalCode::TurnUnknown,
+                format!("session {} has no ended turn {turn} that it remembers", self.id),
+            )
+        })
+    }
+
     pub(super) fn refuse_closed(&self) -> Result<(), Refusal> {
         if self.archived {
             return Err(Refusal::new(
@@ -141,7 +165,8 @@ impl Session {
     }
 
     pub(super) fn clear_recovering(&mut self, moment: &Moment<'_>, out: &mut Out) {
-        if self.recovering.is_some() {
+        // A user's command tries at once.
+        if self.recovering.is_some() || self.waits_to_retry(moment) {
             self.emit(out, moment.now, Event::SessionRecovering { failure: None, start_fresh: false });
         }
     }
@@ -188,6 +213,7 @@ impl Session {
             return Err(refusal);
         }
         check_answer(open, &answer)?;
+        check_answer_size(&answer)?;
         if self.unverifiable.is_some() {
             return Err(Refusal::new(
                 RefusalCode::ProcessUnverifiable,
@@ -195,8 +221,8 @@ impl Session {
             ));
         }
         let (key, options, revision) = (open.key.clone(), open.options.clone(), open.revision + 1);
-        let answered =
-            Event::RequestAnswered { request: request.clone(), revision, answer: answer.clone(), by };
+        let shown = question::without_secrets(&open.questions, &answer);
+        let answered = Event::RequestAnswered { request: request.clone(), revision, answer: shown, by };
         self.emit(out, moment.now, answered);
         let end = end_of_answer(&answer, &options);
         out.effects.push(Effect::Tell(Decision::Answer { key, answer, options }));
@@ -231,6 +257,7 @@ impl Session {
             ),
         };
         refusal.revision = Some(closed.revision);
+        refusal.ended = Some(closed.end);
         refusal.winner = closed.winner.clone().map(Box::new);
         refusal
     }
@@ -270,6 +297,29 @@ pub(super) fn end_of_answer(answer: &Answer, options: &[crate::content::Permissi
             }
         }
     }
+}
+
+/// Answers stand in the journal and in frames, as messages do.
+fn check_answer_size(answer: &Answer) -> Result<(), Refusal> {
+    let bytes = match answer {
+        Answer::Select { option_id } => option_id.len(),
+        Answer::Decline { message } | Answer::Cancel { message } => message.as_ref().map_or(0, String::len),
+        Answer::Submit { content } => content.as_ref().map_or(0, |content| content.to_string().len()),
+        Answer::Answers { answers } => answers
+            .iter()
+            .map(|(id, chosen)| {
+                let words = chosen.selected.iter().map(String::len).sum::<usize>();
+                id.len() + words + chosen.text.as_ref().map_or(0, String::len)
+            })
+            .sum(),
+    };
+    if bytes > MAX_CONTENT_BYTES {
+        return Err(Refusal::new(
+            RefusalCode::TooLarge,
+            format!("the answer has {bytes} bytes; at most {MAX_CONTENT_BYTES} can be given"),
+        ));
+    }
+    Ok(())
 }
 
 /// An answer must be of the kind that the request takes. No is taken by every request.

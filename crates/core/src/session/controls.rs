@@ -12,10 +12,7 @@ impl Session {
     /// Refuses what the agent cannot do, and what cannot be asked of it now.
     pub(super) fn check_control(&self, control: &Control, moment: &Moment<'_>) -> Result<(), Refusal> {
         if !moment.capabilities.can(control) {
-            return Err(Refusal::new(
-                RefusalCode::Unsupported,
-                format!("this agent cannot do this (capability {})", control.capability()),
-            ));
+            return Err(Refusal::unsupported(control.capability()));
         }
         if self.controls.len() >= MAX_OPEN_CONTROLS {
             return Err(Refusal::new(
@@ -102,7 +99,16 @@ impl Session {
     ) {
         let Some(open) = self.controls.iter().find(|open| open.id == control) else { return };
         let sets_options = matches!(open.what, Control::SetOptions { .. });
+        let rewound = match (&open.what, &end) {
+            (Control::Rewind { before, .. }, ControlEnd::Done) => {
+                self.past_turns.iter().find(|past| past.point == *before).map(|past| past.id.clone())
+            }
+            _ => None,
+        };
         self.emit(out, moment.now, Event::ControlEnded { control, end: end.clone() });
+        if let Some(before) = rewound {
+            self.emit(out, moment.now, Event::ThreadRewound { before });
+        }
         if sets_options {
             self.options_settled(end, moment, out);
         }

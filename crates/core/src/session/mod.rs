@@ -8,8 +8,10 @@ mod commands;
 mod controls;
 mod imported;
 mod items;
+mod limits;
 mod process_facts;
 mod queue;
+mod start_retry;
 mod state;
 mod status;
 mod stops;
@@ -19,9 +21,11 @@ mod timers;
 #[cfg(test)]
 mod tests;
 
+pub use limits::{Budget, DefaultAnswer, Limits, Owed, OwedKind, RequestPolicy, Spent};
 pub use state::{
     ClosedRequest, EndedChild, EndedTask, Link, OpenChild, OpenControl, OpenItem, OpenRequest,
-    OpenSubmission, OpenTask, OpenTurn, Phase, RequestState, Retrying, Session, SubmissionState,
+    OpenSubmission, OpenTask, OpenTurn, PastTurn, Phase, RequestState, Retrying, Session, StartRetry,
+    SubmissionState,
 };
 pub use status::{Status, StatusReport};
 pub use stops::{StopKind, StopScope, StopState, StopTarget};
@@ -65,11 +69,16 @@ pub const MAX_OPEN_CONTROLS: usize = 64;
 pub const CHAIN_LINKS: usize = 64;
 /// A process that died in its first turn this often in a row is not started again without a user.
 pub const CRASH_LOOP_DEATHS: u32 = 3;
+/// Pauses before a start is tried again that was refused for a cause which passes by itself, in milliseconds. After the
+/// last one a user must look at it.
+pub const START_RETRIES_MS: [i64; 3] = [15_000, 60_000, 300_000];
+/// Turns remembered by name, so that they can be branched from and rewound to. Older ones are refused (`turn_unknown`).
+pub const PAST_TURNS: usize = 256;
 /// How long an agent has to react to a stop, in milliseconds, before its process is ended: agents answer an interrupt
 /// within a second (measured), and one that is busy with a slow tool gets more.
 pub const INTERRUPT_PATIENCE_MS: i64 = 30_000;
 /// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
-pub const SNAPSHOT_VERSION: u32 = 3;
+pub const SNAPSHOT_VERSION: u32 = 4;
 
 /// What the world is when an input is handled: time and what the pure core may not make itself.
 #[derive(Debug, Clone)]
@@ -188,9 +197,18 @@ pub enum Command {
         options: Option<SessionOptions>,
         /// The mark.
         archived: Option<bool>,
+        /// Budgets and default answers, whole.
+        limits: Option<Limits>,
     },
     /// Ask something of the agent beside messages and answers.
     Control(Control),
+    /// Drop this turn and all later ones.
+    Rewind {
+        /// The first that goes.
+        before: TurnId,
+        /// Whether files are put back too.
+        files: bool,
+    },
     /// Delete the session.
     Delete,
     /// Give up a process whose end cannot be proven, and its conversation with it (it may still write there), or a

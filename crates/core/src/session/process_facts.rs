@@ -50,6 +50,14 @@ impl Session {
                     self.notice(NoticeLevel::Warning, message.to_owned(), moment, out);
                 }
             }
+            ProcessFact::AwaitsCapacity { process } => {
+                self.expect_process(&process, "AwaitsCapacity")?;
+                let waits = self.submissions.iter().find(|open| open.waits()).map(|open| open.id.clone());
+                if let Some(submission) = waits.filter(|_| !self.awaits_capacity) {
+                    let reason = QueueReason::Capacity;
+                    self.emit(out, moment.now, Event::SubmissionQueued { submission, reason });
+                }
+            }
             ProcessFact::InputRefused { process, n, why } => {
                 self.expect_process(&process, "InputRefused")?;
                 let submission = self.submissions.iter().find_map(|open| match &open.state {
@@ -185,11 +193,10 @@ impl Session {
                 }
             }
             ExitCause::SpawnFailed => {
-                self.emit(
-                    out,
-                    moment.now,
-                    Event::SessionRecovering { failure: Some(failure), start_fresh: false },
-                );
+                if !self.retry_start(&failure, moment, out) {
+                    let recovering = Event::SessionRecovering { failure: Some(failure), start_fresh: false };
+                    self.emit(out, moment.now, recovering);
+                }
                 self.advance(moment, out);
             }
             _ if self.first_turn_deaths >= CRASH_LOOP_DEATHS && self.recovering.is_none() => {

@@ -109,10 +109,10 @@ impl Session {
             out.effects.push(Effect::Tell(Decision::Steer { turn, submission, content }));
             return;
         }
+        if self.control_waits() && self.may_start() && !self.waits_to_retry(moment) {
+            self.acquire(moment, out);
+        }
         let Some(next) = self.submissions.iter().find(|open| open.waits()) else {
-            if self.control_waits() && self.may_start() {
-                self.acquire(moment, out);
-            }
             return;
         };
         let id = next.id.clone();
@@ -126,6 +126,8 @@ impl Session {
             QueueReason::InputUntaken
         } else if self.control_occupies() {
             QueueReason::Control
+        } else if self.budget_used_up().is_some() {
+            QueueReason::Budget
         } else {
             match self.phase {
                 Phase::Held => {
@@ -137,10 +139,12 @@ impl Session {
                     }));
                     return;
                 }
+                Phase::Free if self.waits_to_retry(moment) => QueueReason::Retrying,
                 Phase::Free => {
                     self.acquire(moment, out);
                     QueueReason::Starting
                 }
+                Phase::Reserved if self.awaits_capacity => QueueReason::Capacity,
                 Phase::Reserved | Phase::Spawned | Phase::Opening => QueueReason::Starting,
             }
         };
@@ -296,10 +300,7 @@ fn check_content(content: &[ContentBlock], moment: &Moment<'_>) -> Result<(), Re
         bytes += match block {
             ContentBlock::Text { text } => text.len(),
             ContentBlock::Image { .. } if !moment.capabilities.images => {
-                return Err(Refusal::new(
-                    RefusalCode::Unsupported,
-                    "this agent takes no images (capability images)",
-                ));
+                return Err(Refusal::unsupported("images"));
             }
             ContentBlock::Image { data, .. } => data.len(),
             ContentBlock::ResourceLink { uri, name } => uri.len() + name.len(),

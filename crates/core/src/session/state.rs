@@ -1,12 +1,13 @@
 //! What a session is: the fold of its journal.
 
+use super::limits::{Budget, Limits, Spent};
 use crate::agent::AgentInfo;
 use crate::content::{Answer, ContentBlock, Failure, ItemKind, Origin, PermissionOption};
 use crate::digest::TextDigest;
 use crate::event::{QueueReason, RequestDeadline, RequestEnd, SettlesBy, ThreadOrigin};
 use crate::process::CloseOrder;
 use crate::question::Question;
-use crate::work::{ChildFields, Control, Goal, TaskFields, TaskKind, WorkEnd};
+use crate::work::{ChildFields, Control, Goal, HistoryPoint, TaskFields, TaskKind, WorkEnd};
 use crate::{
     ControlId, Cursor, Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId,
     RequestKey, SessionId, SessionOptions, SubmissionId, TaskId, TaskKey, ThreadId, TurnId,
@@ -99,6 +100,18 @@ pub struct Session {
     pub interrupt_pending: Option<i64>,
     /// A stop of all that runs stands, until new work is given: what shows itself late is stopped too.
     pub work_stopped: bool,
+    /// Turns that ended in the threads of the chain, for branches and rewinding; oldest first.
+    pub past_turns: VecDeque<PastTurn>,
+    /// Budgets and default answers.
+    pub limits: Limits,
+    /// What was used, as the agent counts it.
+    pub spent: Spent,
+    /// How long turns ran, in milliseconds.
+    pub turn_ms: u64,
+    /// Starts that were refused in a row for causes that pass.
+    pub start_retry: Option<StartRetry>,
+    /// The start waits until another process ends.
+    pub awaits_capacity: bool,
     /// Deaths in the first turn of a process, in a row.
     pub first_turn_deaths: u32,
     /// Turns that this process has finished.
@@ -240,6 +253,30 @@ pub struct OpenTurn {
     pub interrupted_at: Option<i64>,
     /// The agent tries something again by itself; None as soon as it shows new work.
     pub retrying: Option<Retrying>,
+    /// The budget that stops it.
+    pub budget: Option<Budget>,
+    /// The provider's key of its last finished item.
+    pub last_item: Option<ItemKey>,
+}
+
+/// A turn that ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastTurn {
+    /// Ours.
+    pub id: TurnId,
+    /// As the provider's history knows it.
+    pub point: HistoryPoint,
+}
+
+/// A start that is to be tried again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StartRetry {
+    /// Which try comes next, from 1.
+    pub attempt: u32,
+    /// When, Unix ms; None: it is being made.
+    pub next_at: Option<i64>,
+    /// Why the last one failed.
+    pub failure: Failure,
 }
 
 /// What the agent tries again.
@@ -457,6 +494,18 @@ impl Session {
             control_count: 0,
             interrupt_pending: None,
             work_stopped: false,
+            past_turns: VecDeque::new(),
+            limits: Limits {
+                max_turns: None,
+                max_turn_ms: None,
+                max_tokens: None,
+                max_cost_micros: None,
+                requests: None,
+            },
+            spent: Spent { tokens: None, cost_micros: None },
+            turn_ms: 0,
+            start_retry: None,
+            awaits_capacity: false,
             first_turn_deaths: 0,
             turns_of_process: 0,
             recovering: None,

@@ -72,7 +72,8 @@ impl Session {
         }
         let doubtful = |open: &super::OpenSubmission| matches!(open.state, SubmissionState::Doubtful { .. });
         if self.phase != Phase::Held && self.phase != Phase::Free {
-            return report(Status::Starting, None);
+            let why = self.awaits_capacity.then_some("as many processes as may run are running (capacity)");
+            return report(Status::Starting, why);
         }
         if let Some(retrying) = self.turns.iter().find_map(|turn| turn.retrying.as_ref()) {
             let why = format!("trying again (attempt {}): {}", retrying.attempt, retrying.message);
@@ -95,6 +96,29 @@ impl Session {
         }
         if self.submissions.iter().any(looked_up) {
             return report(Status::Running, Some("whether a message reached the agent is being looked up"));
+        }
+        if let Some(retry) = &self.start_retry
+            && self.retry_due_at().is_some()
+        {
+            let (attempt, at) = (retry.attempt, retry.next_at.unwrap_or_default());
+            let why =
+                format!("try {attempt} of the start follows at {at} (Unix ms): {}", retry.failure.message);
+            return report(Status::Starting, Some(&why));
+        }
+        if let Some(budget) = self.budget_used_up()
+            && self.submissions.iter().any(super::OpenSubmission::waits)
+        {
+            let why = format!("a message waits: the session's budget {} is used up", budget.name());
+            return report(Status::RequiresAction, Some(&why));
+        }
+        if self.control_waits() || self.control_occupies() {
+            let words = if self.control_waits() {
+                "something waits to be asked of the agent"
+            } else {
+                "the agent does something beside messages"
+            };
+            let status = if self.phase == Phase::Free { Status::Starting } else { Status::Running };
+            return report(status, Some(words));
         }
         if self.submissions.iter().any(super::OpenSubmission::waits) {
             return report(Status::Starting, Some("a message waits for the agent"));

@@ -12,6 +12,7 @@ mod any_order;
 mod background_rules;
 mod control_rules;
 mod imported;
+mod limit_rules;
 mod queue_rules;
 mod request_rules;
 mod stop_rules;
@@ -596,7 +597,8 @@ fn a_process_that_shows_itself_again_is_not_unverifiable_any_more() {
 #[test]
 fn an_archived_queue_goes_on_when_it_is_taken_out() {
     let mut bench = Bench::new();
-    let archive = |archived| Command::Update { name: None, options: None, archived: Some(archived) };
+    let archive =
+        |archived| Command::Update { name: None, options: None, archived: Some(archived), limits: None };
     bench.send("m1");
     bench.exit(ProcessExit::of(ExitCause::ReservationUnused));
     bench.must(Input::Command(archive(true)));

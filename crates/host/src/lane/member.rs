@@ -14,6 +14,7 @@ use mainstay_core::digest::sha256_hex;
 use mainstay_core::event::EpochReason;
 use mainstay_core::process::CloseOrder;
 use mainstay_core::session::{Out, Phase, StatusReport};
+use mainstay_core::work::ThreadSource;
 use mainstay_core::{AgentName, Command, Cursor, LaunchSnapshot, Session, SessionId};
 use mainstay_store::{IdRegistration, NewSession, ProcessKey, SessionKey, SessionRow, Store, WriteOp};
 use std::borrow::Cow;
@@ -144,7 +145,7 @@ impl Created {
         let register = |kind: &'static str, id: String, fingerprint: Vec<u8>| {
             WriteOp::RegisterId(IdRegistration { kind: Cow::Borrowed(kind), id, session: key, fingerprint })
         };
-        let ops = vec![
+        let mut ops = vec![
             WriteOp::CreateSession(NewSession {
                 key,
                 id: id.0.clone(),
@@ -156,6 +157,11 @@ impl Created {
             }),
             register("session", id.0.clone(), fingerprint),
         ];
+        if let Some(ThreadSource::Adopt { thread }) = &launch.source {
+            // Claimed with the creation, so that of two sessions that want it one is refused.
+            let (scope, thread) = (scope_of(&launch), thread.0.clone());
+            ops.push(WriteOp::ClaimThread { scope, thread, session: key });
+        }
         let mut out = Out::default();
         let mut machine = Session::create(id, request.name, launch, request.options, now, &mut out);
         let floor = shared.store.epoch_floor();
@@ -340,7 +346,7 @@ fn shown_in(row: &SessionRow) -> Option<StatusReport> {
 }
 
 /// The scope in which a thread belongs to one session: agent and account home.
-fn scope_of(launch: &LaunchSnapshot) -> String {
+pub(crate) fn scope_of(launch: &LaunchSnapshot) -> String {
     thread_scope(&launch.agent, launch.account_home.as_deref())
 }
 

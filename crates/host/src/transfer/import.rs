@@ -173,6 +173,7 @@ impl Host {
                 instructions: there.instructions.clone(),
                 // Another machine's accounts are not this one's.
                 account_home: there.account_home.clone().filter(|_| same_host),
+                source: None,
                 prompt: None,
             },
         )

@@ -65,8 +65,14 @@ impl Run {
                 name: Some(self.chance.hits(1, 2).then(|| "named".to_owned())),
                 options: None,
                 archived: None,
+                limits: None,
             },
-            _ => Command::Update { name: None, options: None, archived: Some(self.chance.hits(1, 3)) },
+            _ => Command::Update {
+                name: None,
+                options: None,
+                archived: Some(self.chance.hits(1, 3)),
+                limits: None,
+            },
         };
         self.ask(host, session, command);
     }
@@ -96,6 +102,7 @@ impl Run {
             mcp_servers: Vec::new(),
             instructions: None,
             account_home: None,
+            source: None,
             prompt,
         };
         self.world.lock().note(|| format!("client: creates s{session}"));

@@ -53,6 +53,20 @@ async fn find(client: &Client, path: &str, request: &str) -> Result<Option<Value
 /// The answer that the flags name. A request that is not open any more gets an answer all the same: the host then says
 /// what became of it.
 fn choice(args: &AnswerArgs, request: Option<&Value>) -> Result<Value, Failure> {
+    let read = |text: &str| {
+        serde_json::from_str::<Value>(text)
+            .map_err(|error| Failure::new(Exit::Usage, format!("that is not JSON: {error}")))
+    };
+    if let Some(answers) = &args.answers {
+        return Ok(json!({ "answers": read(answers)? }));
+    }
+    if args.accept {
+        let mut body = json!({ "accept": true });
+        if let Some(content) = &args.content {
+            body["content"] = read(content)?;
+        }
+        return Ok(body);
+    }
     if let Some(option) = &args.option {
         return Ok(json!({ "option_id": resolve(request, option) }));
     }

@@ -6,6 +6,7 @@ pub(crate) mod attach;
 pub(crate) mod backup;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod controls;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod ls;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
 pub(super) fn any_input() -> impl Strategy<Value = u8> {
-    0..48_u8
+    0..54_u8
 }
 
 fn any_open(session: &Session, n: usize) -> Option<&OpenSubmission> {
@@ -157,6 +157,7 @@ pub(super) fn step(bench: &mut Bench, what: u8, n: usize) {
             name: None,
             options: Some(model(n % 3)),
             archived: (what == 39 && n.is_multiple_of(4)).then_some(n.is_multiple_of(8)),
+            limits: None,
         }),
         40 => agent(AgentEvent::Options(model(n % 4))),
         41 => agent(AgentEvent::RequestUnconfirmed { key: RequestKey(format!("r{}", n % 3)) }),
@@ -190,6 +191,25 @@ pub(super) fn step(bench: &mut Bench, what: u8, n: usize) {
             assert!(next.is_none_or(|next| next > bench.now), "the lane would turn round and round");
             return;
         }
+        48 => Input::Command(Command::Update {
+            name: None,
+            options: None,
+            archived: None,
+            limits: Some(Limits {
+                max_turns: n.is_multiple_of(2).then_some(n as u64 / 4),
+                max_turn_ms: n.is_multiple_of(3).then_some(n as u64),
+                max_tokens: n.is_multiple_of(5).then_some(50),
+                max_cost_micros: None,
+                requests: Some(RequestPolicy { after_ms: n as u64, answer: DefaultAnswer::Cancel }),
+            }),
+        }),
+        49 => agent(AgentEvent::Spent(Spent { tokens: Some(n as u64), cost_micros: None })),
+        50 | 51 => agent(AgentEvent::ThreadRefused { failure: Failure::new(FailureCode::Network, "gone") }),
+        52 => fact(ProcessFact::AwaitsCapacity { process }),
+        53 => Input::Command(Command::Rewind {
+            before: bench.session.past_turns.back().map_or(TurnId::from("t0"), |past| past.id.clone()),
+            files: false,
+        }),
         47 => Input::Command(Command::Stop { order: CloseOrder::User }),
         _ => Input::Wake,
     };
@@ -291,6 +311,7 @@ proptest! {
             set_options: able,
             goals: able,
             compact: able,
+            rewind: able,
             shell: able,
             stop_tasks: able,
             stop_children: !steer,

@@ -40,7 +40,7 @@ impl Bench {
 
     fn wish(&mut self, options: SessionOptions) -> Vec<Effect> {
         let options = Some(options);
-        self.must(Input::Command(Command::Update { name: None, options, archived: None }))
+        self.must(Input::Command(Command::Update { name: None, options, archived: None, limits: None }))
     }
 
     fn control_ends(&mut self, control: &str, end: ControlEnd) -> Vec<Effect> {

@@ -101,7 +101,7 @@ fn a_record_that_held_back_because_of_the_keeper_goes_on_with_it() {
     assert_eq!(bench.count("epoch.started"), 1, "the record was raised above the keeper before");
     assert_eq!(bench.session.fence, fence.next());
     assert_eq!(bench.session.status().status, Status::Idle);
-    let archived = Command::Update { name: None, options: None, archived: Some(true) };
+    let archived = Command::Update { name: None, options: None, archived: Some(true), limits: None };
     bench.must(Input::Command(archived));
     assert_eq!(
         bench.input(Input::TakeOver(takeover(1))).expect_err("archived").code,
