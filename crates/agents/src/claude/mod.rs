@@ -14,6 +14,7 @@
 
 mod controls;
 pub mod files;
+mod history;
 mod items;
 pub mod launch;
 mod open;
@@ -240,6 +241,12 @@ impl Adapter for ClaudeAdapter {
 
     fn unbind(&mut self, session: &SessionId) {
         self.sessions.unbind(session);
+    }
+
+    fn show_history(&mut self, session: &SessionId, transcript: &[u8], out: &mut Translated) {
+        if let Some(at) = self.sessions.position(session) {
+            self.show_transcript(at, transcript, out);
+        }
     }
 
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {
