@@ -114,7 +114,7 @@ async fn sessions_are_archived_and_then_deleted_by_age() {
     assert!(archived("old") && !archived("busy"));
     // A user takes one out again: its age begins anew.
     world.clock.set(15 * DAY_MS);
-    let unarchive = Command::Update { name: None, options: None, archived: Some(false) };
+    let unarchive = Command::Update { name: None, options: None, archived: Some(false), limits: None };
     world.host.command("old", unarchive, None).await.expect("taken");
     world.clock.set(24 * DAY_MS);
     world.host.let_age().await.expect("done");

@@ -30,6 +30,7 @@ async fn create(host: &Arc<Host>, folder: &Path, id: &str) {
         mcp_servers: Vec::new(),
         instructions: None,
         account_home: None,
+        source: None,
         prompt: None,
     };
     host.create(request, None).await.expect("made");
@@ -38,8 +39,12 @@ async fn create(host: &Arc<Host>, folder: &Path, id: &str) {
 /// Adds events, each with a text that was never used before.
 async fn work(host: &Arc<Host>, id: &str, events: u32, era: &str) {
     for n in 0..events {
-        let rename =
-            Command::Update { name: Some(Some(format!("{era} {n}"))), options: None, archived: None };
+        let rename = Command::Update {
+            name: Some(Some(format!("{era} {n}"))),
+            options: None,
+            archived: None,
+            limits: None,
+        };
         host.command(id, rename, None).await.expect("taken");
     }
 }

@@ -103,7 +103,7 @@ fn claude_a_branch_whose_process_dies_before_its_first_message_is_the_same_branc
     let session = made["id"].as_str().unwrap();
     let mut follower = Follower::default();
     let mut sse = follower.open(&host.client(), session);
-    post(&host, session, "start", &json!({}), 200);
+    post(&host, session, "start", &json!({}), 202);
     let first = follower.until(&mut sse, "the branch", is("thread.linked"));
     let pid = crate::support::agent_pid(follower.of_type("process.started")[0]);
     crate::support::kill(pid);
