@@ -101,7 +101,7 @@ pub enum HostError {
     },
     /// The end of this keeper, or its state, could not be proven.
     #[error(
-        "keeper {token}: nothing is proven ({why}); `mainstay ps` names its processes: once it answers, or they are gone, try again"
+        "keeper {token}: nothing is proven ({why}); `mainstay ps` names its processes: once it answers, or they are gone, try again; a folder of which nothing can ever be proven may be deleted by hand by who knows that nothing of it runs"
     )]
     KeeperUnverifiable {
         /// Which.

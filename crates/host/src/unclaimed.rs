@@ -34,6 +34,8 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(15);
 const END_PATIENCE: Duration = Duration::from_secs(60);
 /// How often the folder of a keeper that has said good-bye is looked at until its lock is free.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Sessions of one process that are named; configured bounds on sharing are far below.
+const SESSIONS_SHOWN: usize = 1_000;
 /// Rows of a journal that are read at once.
 const JOURNAL_ROWS: usize = 2_000;
 /// Bytes of a journal that are read at once.
@@ -42,8 +44,8 @@ const JOURNAL_BYTES: usize = 4 * 1024 * 1024;
 /// Who has a keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// A session.
-    Session(String),
+    /// These sessions, one at least.
+    Sessions(Vec<String>),
     /// A record without a session that could be read.
     Record,
     /// Nobody.
@@ -117,6 +119,15 @@ struct Conversation {
     owner: Option<SessionRow>,
     shown: Shown,
     gone: Option<ProcessToken>,
+}
+
+impl Conversation {
+    /// Whether its session can be bound, as far as its record tells. Its lane decides.
+    fn seems_free(&self) -> bool {
+        self.owner
+            .as_ref()
+            .is_none_or(|row| !row.deleted && !row.archived && (row.process.is_none() || self.gone.is_some()))
+    }
 }
 
 impl Host {
@@ -205,7 +216,10 @@ impl Host {
         let _same_keeper = self.turn(&format!("keeper {token}")).await;
         let wanted = token.to_owned();
         let mut survey = self.blocking_read(move |host| survey(host, &wanted)).await?;
-        let mut conversations = std::mem::take(&mut survey.conversations).into_iter();
+        // The first one that can be bound makes the record; one that cannot (its session has another process) stops no other.
+        let (able, unable): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut survey.conversations).into_iter().partition(Conversation::seems_free);
+        let mut conversations = able.into_iter().chain(unable);
         let Some(first) = conversations.next() else {
             let why = "its agent had no conversation yet".to_owned();
             return Err(HostError::CannotAdopt { token: token.to_owned(), why });
@@ -348,8 +362,9 @@ fn claim_of(store: &dyn Store, token: &str) -> Result<Claim, HostError> {
     };
     let filter =
         SessionFilter { process: Some(process.key), include_deleted: true, ..SessionFilter::default() };
-    let bound = store.sessions(&filter, None, 1)?.rows.into_iter().next();
-    Ok(bound.map_or(Claim::Record, |row| Claim::Session(row.id)))
+    let bound: Vec<String> =
+        store.sessions(&filter, None, SESSIONS_SHOWN)?.rows.into_iter().map(|row| row.id).collect();
+    Ok(if bound.is_empty() { Claim::Record } else { Claim::Sessions(bound) })
 }
 
 /// The folder of a keeper that nobody has. The token comes from outside: it is looked for among those that there are.
@@ -359,8 +374,8 @@ fn unclaimed_folder(host: &Host, token: &str) -> Result<KeeperFolder, HostError>
     let folder = folder.ok_or_else(|| HostError::KeeperUnknown(token.to_owned()))?;
     match claim_of(host.store().as_ref(), token)? {
         Claim::Nobody => Ok(folder),
-        Claim::Session(session) => {
-            Err(HostError::KeeperClaimed { token: token.to_owned(), session: Some(session) })
+        Claim::Sessions(sessions) => {
+            Err(HostError::KeeperClaimed { token: token.to_owned(), session: sessions.into_iter().next() })
         }
         Claim::Record => Err(HostError::KeeperClaimed { token: token.to_owned(), session: None }),
     }

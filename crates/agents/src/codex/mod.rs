@@ -149,6 +149,11 @@ impl CodexAdapter {
     }
 
     fn message(&mut self, bytes: &[u8], out: &mut Translated) {
+        if self.connection.number.is_none() {
+            // The end of what was said to a host whose state is lost: the history has all of it, and a part of a turn would
+            // pass for the whole.
+            return;
+        }
         match rpc::read(bytes) {
             Some(Inbound::Notification { method, params }) => self.notification(bytes, &method, params, out),
             Some(Inbound::Request { id, method, params }) => self.asked(bytes, id, &method, params, out),

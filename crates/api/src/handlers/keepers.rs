@@ -48,9 +48,8 @@ pub(crate) struct KeeperView {
     since: Option<i64>,
     /// Whether a record has it. One that no record has can be recovered.
     claimed: bool,
-    /// The session that has it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session: Option<String>,
+    /// The sessions that have it.
+    sessions: Vec<String>,
     /// Why something is indeterminate.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
@@ -70,9 +69,9 @@ impl From<KeeperEntry> for KeeperView {
             fence: row.fence,
             since: row.since_ms,
             claimed: claim != Claim::Nobody,
-            session: match claim {
-                Claim::Session(session) => Some(session),
-                Claim::Record | Claim::Nobody => None,
+            sessions: match claim {
+                Claim::Sessions(sessions) => sessions,
+                Claim::Record | Claim::Nobody => Vec::new(),
             },
             why: row.why,
         }

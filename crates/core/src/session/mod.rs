@@ -121,7 +121,7 @@ pub enum Input {
     /// The journal was rewound: begin a new epoch.
     NewEpoch(EpochReason),
     /// A keeper knows a later owner than this record does: the record is older than what was. The fence rises above it
-    /// and a new epoch begins; where the record is as new, nothing happens.
+    /// and a new epoch begins; where that was done before, nothing happens.
     FenceAhead {
         /// The fence that the keeper knows.
         known: Fence,

@@ -28,7 +28,7 @@ impl Session {
     /// The record is older than what a keeper knows: whatever was made under the fences in between must not be mixed up
     /// with what is made from now on.
     pub(super) fn raise_fence(&mut self, known: Fence, to: Fence, moment: &Moment<'_>, out: &mut Out) {
-        if known > self.fence {
+        if known >= self.fence {
             let event = Event::EpochStarted { reason: EpochReason::FenceAhead };
             self.emit_under(to, out, moment.now, event);
         }

@@ -125,12 +125,13 @@ impl Lane {
         let Some(process) = &mut self.process else { return };
         process.link = None;
         process.greeted = false;
-        process.fence = process.fence.max(known);
+        process.fence = known.saturating_add(1);
         let (key, mut update) = (process.key, ProcessUpdate::new(process.key));
         update.fence = Some(process.fence);
         self.answer_by = None;
         for at in self.bound_places() {
-            self.fence_ahead(at, known);
+            // Each session counts its own acquisitions, and its record is as old as the process's.
+            self.fence_ahead(at, known.max(self.members[at].machine.fence.0));
         }
         self.pending.ops.push(WriteOp::UpdateProcess(update));
         self.pending.then.push(Then::Relink(key));

@@ -18,6 +18,14 @@ fn linked(follower: &Follower) -> Vec<(String, String)> {
     links.iter().map(|link| (link["how"].to_string(), link["thread"].to_string())).collect()
 }
 
+/// The completed texts of the agent, oldest first.
+fn agent_texts(client: &Client, session: &str) -> Vec<String> {
+    let page = client.get(&format!("/v1/sessions/{session}/items?limit=100")).expect("answers").json();
+    let items = page["items"].as_array().expect("items").iter().rev();
+    let said = items.filter(|item| item["kind"] == "agent_message" && item["state"] == "completed");
+    said.map(|item| item["text"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
 const SECOND: &str = "SAY two ;; GATE g ;; SAY after";
 
 #[test]
@@ -79,15 +87,15 @@ fn a_turn_that_ended_while_nobody_knew_is_read_from_the_history_once() {
     host.kill9();
     let host = world.start();
     let client = host.client();
-    let mut follower = Follower::default();
-    let mut sse = follower.open(&client, &session);
-    let ended = follower.until(&mut sse, "the turn's end", is("turn.ended"));
-    assert_eq!(ended["outcome"], "completed", "{ended}");
-    assert_eq!(follower.agent_text(), "twoafter");
+    // Read from the timeline, which has no epochs: the killed host may not have come to acknowledge the rewind.
+    let says = |expected: &[&str]| {
+        let shown = wait_for(DEADLINE, || (agent_texts(&client, &session) == expected).then_some(()));
+        assert!(shown.is_some(), "{:?}", agent_texts(&client, &session));
+    };
+    says(&["one", "two", "after"]);
     send(&client, &session, "SAY three");
-    follower.until(&mut sse, "the next turn's end", is("turn.ended"));
-    assert_eq!(follower.agent_text(), "twoafterthree", "nothing is shown twice");
-    assert_eq!(follower.of_type("turn.started").len(), 2);
+    says(&["one", "two", "after", "three"]);
+    assert_eq!(show(&client, &session)["process"], token.as_str(), "no other process was started");
     assert!(is_alive(agent));
     assert_eq!(world.model.user_messages_seen(SECOND), 1);
     world.end(host);
@@ -131,7 +139,9 @@ fn a_lost_databases_conversation_becomes_a_new_session() {
     assert_ne!(session, lost);
     let mut follower = Follower::default();
     let mut sse = follower.open(&client, &session);
-    follower.until(&mut sse, "the turn before", is("turn.ended"));
+    follower.until(&mut sse, "what was said before", |event| {
+        event["type"] == "item.completed" && event["text"] == "two"
+    });
     world.model.open("g");
     follower.until(&mut sse, "the running turn's end", is("turn.ended"));
     assert_eq!(follower.agent_text(), "onetwoafter");
@@ -179,8 +189,99 @@ fn a_record_that_names_an_earlier_process_gives_it_up_for_the_later_one() {
     let mut sse = follower.open(&client, &session);
     let gone = follower.until(&mut sse, "the earlier one's end", is("process.exited"));
     assert_eq!(gone["exit"]["cause"], "keeper_lost", "{gone}");
+    // What was said before comes from the history: the turn goes on when that is read.
+    follower.until(&mut sse, "what was said before", |event| {
+        event["type"] == "item.completed" && event["text"] == "two"
+    });
     world.model.open("g");
     follower.until(&mut sse, "the turn's end", is("turn.ended"));
     assert_eq!(follower.agent_text(), "twoafter");
     world.end(host);
+}
+
+#[test]
+fn all_conversations_of_one_process_are_their_sessions_again() {
+    const PROMPTS: [&str; 2] = ["SAY two ;; GATE g ;; SAY after", "SAY zwei ;; GATE h ;; SAY danach"];
+    let world = World::new();
+    let host = world.start();
+    let sessions = ["SAY one", "SAY eins"].map(|prompt| world.create(&host, "codex", prompt));
+    for session in &sessions {
+        follow_turn(&host.client(), session);
+    }
+    stop(host);
+    let backup = back_up(&world);
+    let mut host = world.start();
+    for (session, prompt) in sessions.iter().zip(PROMPTS) {
+        send(&host.client(), session, prompt);
+    }
+    for gate in ["g", "h"] {
+        world.model.wait_at_gate(gate, DEADLINE);
+    }
+    let tokens = sessions.clone().map(|session| show(&host.client(), &session)["process"].clone());
+    assert_eq!(tokens[0], tokens[1], "they share a process");
+    host.kill9();
+    restore(&world, Some(&backup));
+    let host = world.start();
+    let client = host.client();
+    let found = unclaimed(&client);
+    assert_eq!(found["threads"].as_array().map(Vec::len), Some(2), "{found}");
+    adopt(&client, found["token"].as_str().expect("a token"));
+    let listed = client.get("/v1/keepers").expect("answers").json();
+    let mut named: Vec<&str> = listed["keepers"][0]["sessions"]
+        .as_array()
+        .expect("sessions")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    named.sort_unstable();
+    let mut expected = sessions.each_ref().map(String::as_str);
+    expected.sort_unstable();
+    assert_eq!(named, expected, "{listed}");
+    let says = |session: &str, expected: &[&str]| {
+        let shown = wait_for(DEADLINE, || (agent_texts(&client, session) == expected).then_some(()));
+        assert!(shown.is_some(), "{:?}", agent_texts(&client, session));
+    };
+    says(&sessions[0], &["one", "two"]);
+    says(&sessions[1], &["eins", "zwei"]);
+    for gate in ["g", "h"] {
+        world.model.open(gate);
+    }
+    says(&sessions[0], &["one", "two", "after"]);
+    says(&sessions[1], &["eins", "zwei", "danach"]);
+    for (session, token) in sessions.iter().zip(tokens) {
+        assert_eq!(show(&client, session)["process"], token);
+    }
+    world.end(host);
+}
+
+#[test]
+fn a_crash_at_any_step_of_an_adoption_loses_and_repeats_nothing() {
+    for point in ["read_not_committed", "committed_not_delivered", "delivered_not_acknowledged"] {
+        let world = World::new();
+        let (mut host, session, token, agent) = restored_under(&world, "codex", "SAY one", SECOND);
+        world.model.wait_at_gate("g", DEADLINE);
+        host.kill9();
+        let mut host = world.start_to_die_at(point);
+        let path = format!("/v1/keepers/{token}/recover");
+        // It may die before it answers.
+        let _answered_or_broken = host.client().post(&path, &json!({ "action": "adopt" }));
+        host.wait(DEADLINE);
+        world.model.open("g");
+        let host = world.start();
+        let client = host.client();
+        if client.get("/v1/info").expect("answers").json()["unclaimed"] == json!([token]) {
+            adopt(&client, &token);
+        }
+        let says = |expected: &[&str]| {
+            let shown = wait_for(DEADLINE, || (agent_texts(&client, &session) == expected).then_some(()));
+            assert!(shown.is_some(), "{point}: {:?}", agent_texts(&client, &session));
+        };
+        says(&["one", "two", "after"]);
+        send(&client, &session, "SAY three");
+        says(&["one", "two", "after", "three"]);
+        assert_eq!(show(&client, &session)["process"], token.as_str(), "{point}");
+        assert!(is_alive(agent), "{point}");
+        assert_eq!(world.model.user_messages_seen(SECOND), 1, "{point}");
+        world.end(host);
+    }
 }

@@ -258,6 +258,16 @@ CREATE TABLE quarantine_dropped (
 );
 ";
 
+/// How SQLite would run a statement.
+#[cfg(test)]
+pub(super) fn plan(connection: &Connection, sql: &str) -> String {
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let parameters = vec![0; statement.parameter_count()];
+    let steps =
+        statement.query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>(3)).unwrap();
+    steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,14 +283,4 @@ mod tests {
         let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
         assert_eq!(mode, "wal");
     }
-}
-
-/// How SQLite would run a statement.
-#[cfg(test)]
-pub(super) fn plan(connection: &Connection, sql: &str) -> String {
-    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-    let parameters = vec![0; statement.parameter_count()];
-    let steps =
-        statement.query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>(3)).unwrap();
-    steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
 }
