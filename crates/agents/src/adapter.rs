@@ -192,6 +192,9 @@ pub trait Adapter: Send + fmt::Debug {
     /// without a way to ask the agent itself.
     fn learn_history(&mut self, _session: &SessionId, _found: Vec<(SubmissionId, InHistory)>) {}
 
+    /// Shows what the agent's own file says of a conversation that this session begins with.
+    fn show_history(&mut self, _session: &SessionId, _transcript: &[u8], _out: &mut Translated) {}
+
     /// Makes the frames of a decision. What the adapter knows without asking the agent it says at once (`said`), for
     /// example that a thread cannot be opened because the handshake failed.
     ///

@@ -64,10 +64,13 @@ impl Conversations {
     /// The row of the source's transcript that a branch has last.
     fn row(&self, point: &ForkPoint, last: &HistoryPoint) -> Result<String, String> {
         let missing = || format!("turn {} is not in the history of {}", last.turn, point.thread);
-        let item = last.last_item.as_ref().ok_or_else(missing)?;
         let path = self.transcript(point.thread.as_str()).ok().flatten().ok_or_else(missing)?;
         let transcript = fs::read(path).map_err(|error| format!("{}: {error}", missing()))?;
-        files::row_of_item(&transcript, item.as_str()).ok_or_else(missing)
+        let by_message = last.submission.as_ref();
+        by_message
+            .and_then(|message| files::last_row_after(&transcript, message.as_str()))
+            .or_else(|| files::row_of_item(&transcript, last.last_item.as_ref()?.as_str()))
+            .ok_or_else(missing)
     }
 
     /// Where a conversation is saved. Its folder is named after the working folder, by a rule that long names bend: so
@@ -118,6 +121,13 @@ impl Conversations {
         messages.iter().map(|message| (message.clone(), verdict(message))).collect()
     }
 
+    /// The end of a conversation's transcript, as far back as is searched; None where there is none or it cannot be read.
+    pub(crate) fn read(&self, conversation: &ThreadId) -> Option<Vec<u8>> {
+        let path = self.transcript(conversation.as_str()).ok().flatten()?;
+        let read = end_of(&path).map(|(end, _)| end);
+        read.map_err(|error| tracing::warn!(%error, "a transcript could not be read")).ok()
+    }
+
     /// The pid of a living process that has the conversation open. To be asked while no process of ours has it.
     pub(crate) fn holder(&self, conversation: &ThreadId) -> Option<i32> {
         let listed = fs::read_dir(self.home.join(files::PROCESSES)).ok()?;
@@ -149,18 +159,24 @@ pub(crate) fn conversation(session: &Session) -> Option<String> {
 
 /// The messages that stand in a transcript's end, and whether that was all of it.
 fn search(path: &Path, messages: &[SubmissionId]) -> io::Result<(BTreeSet<String>, bool)> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(MAX_SEARCHED_BYTES)))?;
-    let mut end = Vec::new();
-    file.take(MAX_SEARCHED_BYTES).read_to_end(&mut end)?;
+    let (end, whole) = end_of(path)?;
     let mut found = BTreeSet::new();
     files::user_messages(&end, |uuid| {
         if messages.iter().any(|message| message.as_str() == uuid) {
             found.insert(uuid.to_owned());
         }
     });
-    Ok((found, length <= MAX_SEARCHED_BYTES))
+    Ok((found, whole))
+}
+
+/// The end of a file, and whether that is all of it.
+fn end_of(path: &Path) -> io::Result<(Vec<u8>, bool)> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_SEARCHED_BYTES)))?;
+    let mut end = Vec::new();
+    file.take(MAX_SEARCHED_BYTES).read_to_end(&mut end)?;
+    Ok((end, length <= MAX_SEARCHED_BYTES))
 }
 
 #[cfg(test)]

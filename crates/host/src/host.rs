@@ -218,10 +218,6 @@ impl Host {
         self.shared.store.clone()
     }
 
-    pub(crate) fn blocking(&self) -> Blocking {
-        self.shared.blocking
-    }
-
     pub(crate) fn shared(&self) -> Arc<Shared> {
         self.shared.clone()
     }

@@ -94,6 +94,38 @@ struct AnswerMessage<'a> {
     content: serde_json::Value,
 }
 
+#[derive(Deserialize)]
+struct TurnRow<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    uuid: Option<Cow<'a, str>>,
+    #[serde(default, rename = "isSidechain")]
+    of_sub_agent: bool,
+    #[serde(default, rename = "isMeta")]
+    internal: bool,
+    #[serde(default, rename = "toolUseResult")]
+    result: Option<serde::de::IgnoredAny>,
+}
+
+/// The uuid of the model's last row in the turn that a message of a user began.
+#[must_use]
+pub fn last_row_after(transcript: &[u8], message: &str) -> Option<String> {
+    let mut last = None;
+    let mut inside = false;
+    for line in transcript.split(|byte| *byte == b'\n') {
+        let Ok(row) = serde_json::from_slice::<TurnRow<'_>>(line) else { continue };
+        match &*row.kind {
+            "user" if !row.of_sub_agent && row.uuid.as_deref() == Some(message) => inside = true,
+            // The next one that a user wrote; results of tools and the program's own words belong to the turn.
+            "user" if inside && !row.of_sub_agent && !row.internal && row.result.is_none() => break,
+            "assistant" if inside && !row.of_sub_agent => last = row.uuid.map(Cow::into_owned).or(last),
+            _ => {}
+        }
+    }
+    last
+}
+
 /// The uuid of the row that an item of ours stands in: a text or thought of a streamed message by the message's id (its
 /// last row, since each block has one), a call by its own id, a message that did not stream by its row.
 #[must_use]
@@ -131,6 +163,21 @@ mod tests {
         let mut found = Vec::new();
         user_messages(transcript.as_bytes(), |uuid| found.push(uuid.to_owned()));
         assert_eq!(found, ["m1", "m2"]);
+    }
+
+    #[test]
+    fn a_turn_ends_before_the_next_message() {
+        let transcript = concat!(
+            "{\"type\":\"user\",\"uuid\":\"m1\"}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a1\"}\n",
+            "{\"type\":\"user\",\"uuid\":\"r1\",\"toolUseResult\":{}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"s1\",\"isSidechain\":true}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a2\"}\n",
+            "{\"type\":\"user\",\"uuid\":\"m2\"}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a3\"}\n",
+        );
+        let row = |message: &str| last_row_after(transcript.as_bytes(), message);
+        assert_eq!((row("m1").as_deref(), row("m2").as_deref(), row("m3")), (Some("a2"), Some("a3"), None));
     }
 
     #[test]

@@ -191,7 +191,7 @@ impl ClaudeAdapter {
 }
 
 /// What a tool answered, as ACP tool-call content.
-fn result_content(content: Option<&Value>) -> Option<Vec<Value>> {
+pub(super) fn result_content(content: Option<&Value>) -> Option<Vec<Value>> {
     let wrapped = |block: Value| json!({ "type": "content", "content": block });
     match content? {
         Value::String(text) => Some(vec![wrapped(json!({ "type": "text", "text": text }))]),

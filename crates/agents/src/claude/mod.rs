@@ -14,6 +14,7 @@
 
 mod controls;
 pub mod files;
+mod history;
 mod items;
 pub mod launch;
 mod open;
@@ -95,6 +96,8 @@ impl ClaudeAdapter {
     fn connected(&mut self, number: u32, out: &mut Translated) {
         *self.change_connection() =
             Connection { number: Some(number), handshake: Handshake::Asked, ..Connection::default() };
+        // Answered in order: with `initialize` the version is there.
+        out.send(&Asked::Version.frame(json!({}), "get_binary_version"));
         out.send(&self.initialize(&Asked::Initialize));
     }
 
@@ -238,6 +241,12 @@ impl Adapter for ClaudeAdapter {
 
     fn unbind(&mut self, session: &SessionId) {
         self.sessions.unbind(session);
+    }
+
+    fn show_history(&mut self, session: &SessionId, transcript: &[u8], out: &mut Translated) {
+        if let Some(at) = self.sessions.position(session) {
+            self.show_transcript(at, transcript, out);
+        }
     }
 
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated) {

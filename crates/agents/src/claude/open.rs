@@ -29,13 +29,17 @@ impl ClaudeAdapter {
         connection.models = models(&response);
         out.say_all(AgentEvent::Ready(AgentInfo {
             name: "claude".to_owned(),
-            // Its `init` line tells; nothing does so before the first turn.
-            version: String::new(),
+            version: self.connection.version.clone(),
             resumable: Some(true),
         }));
         if let Some(commands) = response.get("commands") {
             self.say(at, AgentEvent::Commands(commands.clone()), out);
         }
+    }
+
+    pub(super) fn version_told(&mut self, answer: &Value) {
+        let version = answer.pointer("/response/version").and_then(Value::as_str).unwrap_or_default();
+        self.change_connection().version = version.chars().take(MAX_ID_BYTES).collect();
     }
 
     /// A result before the handshake: there is no such conversation, and the process ends.

@@ -35,6 +35,7 @@ impl ClaudeAdapter {
             return;
         }
         match Asked::of_id(id) {
+            Some(Asked::Version) => self.version_told(answer),
             Some(Asked::Initialize) => self.initialized(at, answer, out),
             Some(Asked::ListOpen) => self.open_listed(at, answer, out),
             Some(Asked::Set(setting)) => self.set(at, setting, answer, out),

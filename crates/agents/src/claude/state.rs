@@ -59,6 +59,8 @@ pub(super) struct Connection {
     /// The open connection's number.
     pub(super) number: Option<u32>,
     pub(super) handshake: Handshake,
+    /// The program's version, where it said so.
+    pub(super) version: String,
     pub(super) models: Vec<Model>,
 }
 

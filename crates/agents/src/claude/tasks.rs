@@ -65,9 +65,11 @@ impl ClaudeAdapter {
         }
     }
 
-    /// A background task is over; where the agent is idle it begins a turn about it by itself.
+    /// A background task is over. The agent begins a turn about it by itself, and says before that it works; it begins none
+    /// about a command that was stopped while it was idle (measured).
     pub(super) fn task_notified(&mut self, at: usize, line: &Value, out: &mut Translated) {
-        if self.sessions.slot(at).state.turn.is_none() {
+        let thread = &self.sessions.slot(at).state;
+        if thread.turn.is_none() && thread.works {
             self.sessions.change(at).notified = true;
         }
         let Some((id, task)) = self.task_of(at, line) else { return };

@@ -161,7 +161,9 @@ impl ClaudeAdapter {
         let echoed = thread.input.as_ref().is_some_and(|input| input.echoed);
         let awaited = thread.input.as_ref().filter(|input| input.into.is_none() && !echoed && !notified);
         let awaited = awaited.map(|input| (input.submission.clone(), input.stopped));
-        let origin = if notified && !echoed { Origin::Task } else { Origin::Unknown };
+        // With a message on its way it may be either's turn: the echo, or the result, tells.
+        let on_its_way = thread.input.as_ref().is_some_and(|input| input.into.is_none());
+        let origin = if notified && !on_its_way { Origin::Task } else { Origin::Unknown };
         let turn = Turn { id: id.clone(), origin_known: origin == Origin::Task, stopped: false, error: None };
         thread.turn = Some(turn);
         if !echoed {

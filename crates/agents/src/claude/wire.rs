@@ -45,6 +45,7 @@ pub(super) struct Delta<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asked {
     Initialize,
+    Version,
     /// Asked again for what is open.
     ListOpen,
     Set(super::state::Setting),
@@ -59,6 +60,7 @@ impl Asked {
         use super::state::Setting;
         match self {
             Self::Initialize => "initialize".to_owned(),
+            Self::Version => "version".to_owned(),
             Self::ListOpen => "list-open".to_owned(),
             Self::Set(Setting::Mode) => "set-mode".to_owned(),
             Self::Set(Setting::Model) => "set-model".to_owned(),
@@ -74,6 +76,7 @@ impl Asked {
         use super::state::Setting;
         Some(match id {
             "initialize" => Self::Initialize,
+            "version" => Self::Version,
             "list-open" => Self::ListOpen,
             "set-mode" => Self::Set(Setting::Mode),
             "set-model" => Self::Set(Setting::Model),
@@ -149,6 +152,7 @@ mod tests {
     fn the_id_of_a_request_says_what_it_was_for() {
         let all = [
             Asked::Initialize,
+            Asked::Version,
             Asked::ListOpen,
             Asked::Set(Setting::Mode),
             Asked::Set(Setting::Model),

@@ -16,12 +16,15 @@ fn connected() -> Harness {
     harness.conversation = Some(THREAD.to_owned());
     harness.bind("s1");
     harness.connect();
-    assert_eq!(harness.sent[0]["request"]["subtype"], "initialize");
+    let asked: Vec<&Value> = harness.sent.iter().map(|frame| &frame["request"]["subtype"]).collect();
+    assert_eq!(asked, ["get_binary_version", "initialize"]);
+    answered(&mut harness, "version", &json!({"version": "1.2.3"}));
     let models = json!([
         {"value": "default", "resolvedModel": "big[1m]"},
         {"value": "small", "resolvedModel": "small-1", "supportedEffortLevels": ["low"]},
     ]);
-    answered(&mut harness, "initialize", &json!({"models": models, "commands": []}));
+    let ready = answered(&mut harness, "initialize", &json!({"models": models, "commands": []}));
+    assert!(ready[0].starts_with("all: Ready claude 1.2.3 resumable"), "{ready:?}");
     harness
 }
 
@@ -129,14 +132,31 @@ fn a_turn_that_nobody_else_caused_proves_its_message_without_an_echo() {
 #[test]
 fn a_turn_about_a_task_proves_nothing_about_a_message() {
     let mut harness = open();
+    state(&mut harness, "running");
     system(&mut harness, "task_notification", json!({"task_id": "b1", "status": "completed"}));
     harness.start("s1", "m1", "words").expect("can be told");
-    assert_eq!(brief(&init(&mut harness, "t1")), ["TurnStarted t1 Task -"]);
+    assert_eq!(brief(&init(&mut harness, "t1")), ["TurnStarted t1 Unknown -"]);
     let ended =
         brief(&result(&mut harness, json!({"origin": {"kind": "task-notification"}, "subtype": "success"})));
-    assert_eq!(ended, ["TurnEnded t1 Completed EndTurn"]);
+    assert_eq!(ended, ["TurnStarted t1 Task -", "TurnEnded t1 Completed EndTurn"]);
     init(&mut harness, "t2");
     assert_eq!(brief(&echo(&mut harness, "m1")), ["TurnStarted t2 Message m1", "InputTaken m1 ReplayEcho"]);
+}
+
+#[test]
+fn a_turn_about_a_task_is_known_as_one_where_nothing_else_can_have_caused_it() {
+    let mut harness = open();
+    state(&mut harness, "running");
+    system(&mut harness, "task_notification", json!({"task_id": "b1", "status": "completed"}));
+    assert_eq!(brief(&init(&mut harness, "t1")), ["TurnStarted t1 Task -"]);
+    result(&mut harness, json!({}));
+    state(&mut harness, "idle");
+    // Of a command that was stopped while the agent was idle: no turn comes of it.
+    system(&mut harness, "task_notification", json!({"task_id": "b2", "status": "stopped"}));
+    harness.start("s1", "m1", "words").expect("can be told");
+    let begun = brief(&init(&mut harness, "t2"));
+    assert_eq!(begun[0], "TurnStarted t2 Unknown -");
+    assert!(begun[1].starts_with("ItemStarted message:m1 in t2"), "{begun:?}");
 }
 
 #[test]

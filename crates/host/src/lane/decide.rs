@@ -10,7 +10,7 @@ use mainstay_agents::{CannotTell, Frame, Translated};
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
-use mainstay_core::work::ControlEnd;
+use mainstay_core::work::{ControlEnd, ThreadSource};
 use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal, SubmissionId, ThreadId};
 use mainstay_store::{IdRegistration, NewInput, WriteOp};
 use std::borrow::Cow;
@@ -75,6 +75,7 @@ impl Lane {
         }
         if let Decision::OpenThread { doubtful, resume: Some(thread), .. } = decision {
             self.teach_history(at, thread, doubtful);
+            self.show_history(at, thread);
         }
         let mut translated = Translated::default();
         let bound = self.is_bound(at);
@@ -97,6 +98,25 @@ impl Lane {
                 false
             }
         }
+    }
+
+    /// What an adopted conversation holds already is shown once, before it is opened.
+    fn show_history(&mut self, at: usize, thread: &ThreadId) {
+        let machine = &self.members[at].machine;
+        let adopts = matches!(machine.launch.source, Some(ThreadSource::Adopt { .. }));
+        if !adopts || machine.thread().is_some() || machine.item_count > 0 {
+            return;
+        }
+        let agent = catalog::configured(&self.shared.config, &machine.launch.agent).ok();
+        let conversations = agent.and_then(|agent| self.conversations(agent, &machine.launch));
+        let Some(transcript) = conversations.and_then(|conversations| conversations.read(thread)) else {
+            return;
+        };
+        let mut shown = Translated::default();
+        if let Some(process) = &mut self.process {
+            process.adapter.show_history(&self.members[at].machine.id, &transcript, &mut shown);
+        }
+        self.route(&mut shown);
     }
 
     /// Where the agent's protocol cannot be asked about messages in doubt, its files tell: the process that may have had

@@ -251,10 +251,7 @@ impl Codex {
             ) => {
                 self.answer(id, json!({}));
             }
-            (Some("thread/unsubscribe"), Some(id)) => {
-                self.subscribed &= self.thread.as_ref() != Some(&thread);
-                self.answer(id, json!({ "status": "unsubscribed" }));
-            }
+            (Some("thread/goal/get"), Some(id)) => self.answer(id, json!({ "goal": null })),
             (None, Some(id)) => self.decided(&id, &message, truth),
             (method, id) => truth.violations.push(format!("the agent received {method:?} with id {id:?}")),
         }

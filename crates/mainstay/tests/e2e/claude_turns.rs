@@ -28,6 +28,9 @@ fn claude_shows_the_message_before_its_answer_and_proves_it_by_the_echo() {
     assert_eq!(kinds, ["user_message", "agent_thought", "agent_message"]);
     let taken = follower.of_type("submission.taken");
     assert_eq!(taken[0]["proof"], "replay_echo");
+    let info = &follower.of_type("process.ready")[0]["info"];
+    assert_eq!(info["name"], "claude");
+    assert!(info["version"].as_str().unwrap().starts_with("2."), "{info}");
     let turn = follower.of_type("turn.ended")[0];
     assert_eq!((&turn["outcome"], &turn["stop_reason"]), (&"completed".into(), &"end_turn".into()));
     assert_eq!(follower.agent_text(), "done");
@@ -200,7 +203,7 @@ fn claude_a_message_cut_off_by_the_connection_is_incomplete_and_its_turn_failed(
     let session = world.create(&host, "claude", "DISC 3");
     let follower = follow_turn(&host.client(), &session);
     let ended = follower.of_type("turn.ended")[0];
-    assert_eq!((&ended["outcome"], &ended["failure"]["code"]), (&"failed".into(), &"provider".into()));
+    assert_eq!((&ended["outcome"], &ended["failure"]["code"]), (&"failed".into(), &"network".into()));
     assert!(follower.of_type("item.completed").iter().any(|event| event["status"] == "incomplete"));
     world.end(host);
 }

@@ -5,8 +5,11 @@
 
 mod bad_input;
 mod cgroups;
+mod claude_branches;
 mod claude_deaths;
+mod claude_matrix;
 mod claude_turns;
+mod claude_work;
 mod cli;
 mod codex_breadth;
 mod codex_controls;

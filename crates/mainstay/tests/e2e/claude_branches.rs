@@ -1,0 +1,197 @@
+//! The real Claude Code: conversations brought in, branched off, emptied and shortened, and what is asked of it beside
+//! messages.
+
+use crate::support::{Follower, World, follow_turn, is, send, show};
+use mainstay_testkit::mainstay::HostProcess;
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
+
+fn post(host: &HostProcess, session: &str, what: &str, body: &Value, status: u16) -> Value {
+    let path = format!("/v1/sessions/{session}/{what}");
+    host.client().post(&path, body).expect("answers").expect_status(status).json()
+}
+
+fn ended(event: &Value, control: &Value) -> bool {
+    event["type"] == "control.ended" && event["control"] == *control
+}
+
+/// A conversation that somebody had with the program before, without a host.
+fn had_before(world: &World, id: &str, prompt: &str) {
+    let mut command = Command::new(mainstay_testkit::agents::claude_binary());
+    command.args(["-p", "--session-id", id, prompt]).env_clear().envs(world.claude.env());
+    command.env("CLAUDE_CONFIG_DIR", &world.claude.config_dir).env("DISABLE_AUTOUPDATER", "1");
+    command.current_dir(world.home.workspace()).stdin(Stdio::null()).stdout(Stdio::null());
+    assert!(command.status().expect("it runs").success());
+}
+
+#[test]
+fn claude_a_conversation_is_adopted_with_its_history() {
+    const ID: &str = "5d0c3d5e-8a57-4c43-9d2c-0b8d4c1f7a11";
+    let world = World::new();
+    had_before(&world, ID, "RUN ls ;; SAY before");
+    let host = world.start();
+    let body = json!({
+        "agent": "claude", "cwd": world.workspace(), "adopt": { "thread": ID }, "prompt": "SAY after",
+    });
+    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
+    let follower = follow_turn(&host.client(), made["id"].as_str().unwrap());
+    let link = follower.of_type("thread.linked")[0];
+    assert_eq!((&link["how"], &link["thread"]), (&"adopted".into(), &ID.into()));
+    assert_eq!(follower.agent_text(), "beforeafter", "what was said before is shown, once");
+    let kinds: Vec<&str> =
+        follower.of_type("item.started").iter().filter_map(|item| item["kind"].as_str()).collect();
+    assert_eq!(kinds, ["user_message", "tool_call", "agent_message", "user_message", "agent_message"]);
+    let seen = world.model.requests().last().unwrap().user_messages();
+    assert_eq!(seen, ["RUN ls ;; SAY before", "SAY after"]);
+    world.end(host);
+}
+
+#[test]
+fn claude_an_unknown_conversation_is_not_adopted() {
+    let world = World::new();
+    let host = world.start();
+    let thread = "00000000-0000-4000-8000-000000000000";
+    let body = json!({
+        "agent": "claude", "cwd": world.workspace(), "adopt": { "thread": thread }, "prompt": "SAY never",
+    });
+    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), made["id"].as_str().unwrap());
+    let held = follower.until(&mut sse, "the refusal", is("session.recovering"));
+    assert_eq!(held["failure"]["code"], "thread_missing", "{held}");
+    assert!(world.model.requests().is_empty());
+    world.end(host);
+}
+
+#[test]
+fn claude_a_branch_has_the_history_and_its_source_is_not_changed() {
+    let world = World::new();
+    let host = world.start();
+    let source = world.create(&host, "claude", "SAY first");
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &source);
+    follower.until(&mut sse, "the first turn's end", is("turn.ended"));
+    send(&host.client(), &source, "SAY second");
+    follower.until(&mut sse, "the second turn's end", is("turn.ended"));
+
+    let whole = post(&host, &source, "fork", &json!({ "prompt": "SAY of the whole" }), 201);
+    let branch = follow_turn(&host.client(), whole["id"].as_str().unwrap());
+    assert_eq!(branch.of_type("thread.linked")[0]["how"], "forked");
+    let seen = world.model.requests().last().unwrap().user_messages();
+    assert_eq!(seen, ["SAY first", "SAY second", "SAY of the whole"]);
+
+    let body = json!({ "last_turn": "t1", "prompt": "SAY of a part" });
+    let part = post(&host, &source, "fork", &body, 201);
+    follow_turn(&host.client(), part["id"].as_str().unwrap());
+    let seen = world.model.requests().last().unwrap().user_messages();
+    assert_eq!(seen, ["SAY first", "SAY of a part"]);
+
+    send(&host.client(), &source, "SAY third");
+    follower.until(&mut sse, "the third turn's end", is("turn.ended"));
+    let seen = world.model.requests().last().unwrap().user_messages();
+    assert_eq!(seen, ["SAY first", "SAY second", "SAY third"]);
+    world.end(host);
+}
+
+#[test]
+fn claude_a_branch_whose_process_dies_before_its_first_message_is_the_same_branch_afterwards() {
+    let world = World::new();
+    let host = world.start();
+    let source = world.create(&host, "claude", "SAY first");
+    follow_turn(&host.client(), &source);
+    let made = post(&host, &source, "fork", &json!({}), 201);
+    let session = made["id"].as_str().unwrap();
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), session);
+    post(&host, session, "start", &json!({}), 202);
+    let first = follower.until(&mut sse, "the branch", is("thread.linked"));
+    let pid = crate::support::agent_pid(follower.of_type("process.started")[0]);
+    crate::support::kill(pid);
+    follower.until(&mut sse, "the process's end", is("process.exited"));
+    send(&host.client(), session, "SAY on the branch");
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let threads = follower.of_type("thread.linked");
+    assert!(threads.iter().all(|link| link["thread"] == first["thread"]), "{threads:?}");
+    let seen = world.model.requests().last().unwrap().user_messages();
+    assert_eq!(seen, ["SAY first", "SAY on the branch"]);
+    world.end(host);
+}
+
+#[test]
+fn claude_is_emptied_and_shortened_on_request() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "claude", "SAY first");
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    for more in ["SAY more", "SAY and more"] {
+        send(&host.client(), &session, more);
+        follower.until(&mut sse, "another turn's end", is("turn.ended"));
+    }
+    let compact = post(&host, &session, "compact", &json!({ "instructions": "the plan" }), 202);
+    let over = follower.until(&mut sse, "the control's end", |event| ended(event, &compact["control"]));
+    assert_eq!(over["state"], "done", "{over}");
+    follower.until(&mut sse, "its turn's end", is("turn.ended"));
+    assert!(follower.of_type("item.started").iter().any(|item| item["provider_type"] == "compact_boundary"));
+
+    let clear = post(&host, &session, "clear", &json!({}), 202);
+    let over = follower.until(&mut sse, "the control's end", |event| ended(event, &clear["control"]));
+    assert_eq!(over["state"], "done", "{over}");
+    let links = follower.of_type("thread.linked");
+    assert_eq!((links.len(), &links[1]["how"]), (2, &"switched".into()));
+    follower.until(&mut sse, "its turn's end", is("turn.ended"));
+    send(&host.client(), &session, "SAY anew");
+    follower.until(&mut sse, "the next turn's end", is("turn.ended"));
+    assert_eq!(world.model.requests().last().unwrap().user_messages(), ["SAY anew"]);
+    world.end(host);
+}
+
+#[test]
+fn claude_questions_are_answered() {
+    let world = World::new();
+    let host = world.start();
+    let question = json!({"question": "Which colour?", "header": "Colour", "multiSelect": false, "options": [
+        {"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}]});
+    let more = json!({"question": "Which toppings?", "header": "Toppings", "multiSelect": true, "options": [
+        {"label": "Salt", "description": "s"}, {"label": "Mint", "description": "m"}]});
+    let input = json!({ "questions": [question, more] });
+    let session = world.create(&host, "claude", &format!("TOOL AskUserQuestion {input} ;; SAY done"));
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    let asked = follower.until(&mut sse, "the questions", is("request.opened"));
+    assert_eq!(asked["kind"], "question", "{asked}");
+    assert_eq!(asked["questions"][1]["multi_select"], true, "{asked}");
+    let answers = json!({ "0": { "selected": ["Blue"] }, "1": { "selected": ["Salt", "Mint"] } });
+    let path = format!("requests/{}/answer", asked["request"].as_str().unwrap());
+    post(&host, &session, &path, &json!({ "answers": answers }), 200);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let results = follower.of_type("item.completed").iter().map(ToString::to_string).collect::<String>();
+    assert!(results.contains("Blue") && results.contains("Salt, Mint"), "{results}");
+    world.end(host);
+}
+
+#[test]
+fn claude_options_are_changed_between_and_during_turns() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "claude", "SAY first");
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let path = format!("/v1/sessions/{session}");
+    let options = json!({ "options": { "model": "haiku", "mode": "acceptEdits" } });
+    host.client().patch(&path, &options).expect("answers").expect_status(200);
+    follower.until(&mut sse, "the control's end", is("control.ended"));
+    send(&host.client(), &session, "RUN touch unasked ;; SAY second");
+    follower.until(&mut sse, "the next turn's end", is("turn.ended"));
+    assert!(world.home.workspace().join("unasked").exists());
+    let model = world.model.requests().last().unwrap().body["model"].clone();
+    assert!(model.as_str().unwrap().contains("haiku"), "{model}");
+    let shown = show(&host.client(), &session);
+    assert_eq!(
+        (&shown["options"]["model"], &shown["options"]["mode"]),
+        (&"haiku".into(), &"acceptEdits".into())
+    );
+    world.end(host);
+}
