@@ -561,6 +561,7 @@ impl Opening {
             blocking,
             planted,
             registry: Registry::default(),
+            room: crate::room::Room::default(),
             hubs: Arc::new(Hubs::new(feed_head)),
             housekeeping: Arc::default(),
         });
