@@ -1,6 +1,6 @@
 //! Opening the conversation that the process was started for, and its settings.
 
-use super::state::{Handshake, MAX_ID_BYTES, MAX_MODELS, Model, Opening, Setting};
+use super::state::{Handshake, MAX_EFFORTS, MAX_ID_BYTES, MAX_MODELS, Model, Opening, Setting};
 use super::wire::Asked;
 use super::{ClaudeAdapter, text, warn};
 use crate::adapter::{CannotTell, InHistory, Translated};
@@ -341,10 +341,11 @@ fn models(response: &Value) -> Vec<Model> {
     let read = |model: &Value| {
         let value = text(model, "value").filter(short)?.to_owned();
         let efforts = model.get("supportedEffortLevels").and_then(Value::as_array);
-        let efforts = efforts.into_iter().flatten().filter_map(Value::as_str).filter(short);
+        let efforts = efforts.into_iter().flatten().filter_map(Value::as_str);
+        let efforts = efforts.filter(|effort| effort.len() <= MAX_EFFORTS.1);
         Some(Model {
             resolved: text(model, "resolvedModel").filter(short).unwrap_or(&value).to_owned(),
-            efforts: efforts.map(str::to_owned).take(16).collect(),
+            efforts: efforts.map(str::to_owned).take(MAX_EFFORTS.0).collect(),
             value,
         })
     };

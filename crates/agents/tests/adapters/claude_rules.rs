@@ -424,12 +424,35 @@ fn every_request_is_answered_also_those_of_kinds_that_are_not_known() {
 #[test]
 fn one_request_more_than_can_be_kept_is_denied() {
     let mut harness = open();
-    for number in 0..64 {
+    for number in 0..32 {
         harness.message(&can_use_tool(&format!("r{number}"), "Bash", &json!({"command": "ls"})));
         assert!(harness.sent.is_empty());
     }
-    harness.message(&can_use_tool("r64", "Bash", &json!({"command": "ls"})));
+    harness.message(&can_use_tool("r32", "Bash", &json!({"command": "ls"})));
     assert_eq!(harness.sent[0]["response"]["response"]["behavior"], "deny");
+}
+
+/// As much as the bounds allow stays within what may be saved (the harness checks it after each step).
+#[test]
+fn the_state_is_bounded() {
+    let mut harness = open();
+    let long = |name: &str, number: usize| format!("{name}{number:0>width$}", width = 128 - name.len());
+    for number in 0..40 {
+        let id = long("r", number);
+        let input = json!({"command": "x".repeat(700)});
+        let mut asked = can_use_tool(&id, "Bash", &input);
+        asked["request"]["tool_use_id"] = json!(long("toolu", number));
+        harness.message(&asked);
+    }
+    for number in 0..100 {
+        let (id, tool) = (long("b", number), long("toolu", number));
+        let started =
+            json!({"task_id": id, "task_type": "local_bash", "description": "d", "tool_use_id": tool});
+        system(&mut harness, "task_started", started);
+    }
+    for number in 0..32 {
+        harness.answer("s1", &long("r", number), select("deny"), Vec::new()).expect("is open");
+    }
 }
 
 #[test]
