@@ -48,6 +48,11 @@ pub(crate) fn run(root: &Path) -> Result<(), SetupError> {
 
 /// One command for all, because npm removes what it is not told about.
 fn install(root: &Path, prefix: &Path, packages: &[Package]) -> Result<(), SetupError> {
+    // Anew: beside packages that are there already, npm notes no digest of what it leaves as it is.
+    match fs::remove_dir_all(prefix.join("node_modules")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(SetupError::Folder(error)),
+        _ => {}
+    }
     let mut npm = Command::new("npm");
     npm.current_dir(root).arg("install").arg("--prefix").arg(prefix);
     npm.args(["--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);

@@ -1,8 +1,7 @@
 //! What clients send and get: the public shapes, apart from the internal ones.
 
 use mainstay_core::content::{ContentBlock, DeliveryTaken, PermissionOption};
-use mainstay_core::event::RequestDeadline;
-use mainstay_core::event::{QueueReason, SettlesBy};
+use mainstay_core::event::{ImportedFrom, QueueReason, RequestDeadline, SettlesBy};
 use mainstay_core::question::Question;
 use mainstay_core::session::{
     Limits, OpenRequest, OpenSubmission, Owed, RequestState, Spent, SubmissionState,
@@ -43,6 +42,9 @@ pub(crate) struct SessionView {
     pub(crate) fence: u64,
     /// Where its journal stands.
     pub(crate) cursor: Cursor,
+    /// The file that it came from last. Only where one session is read, and only where it came from one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) imported: Option<ImportedFrom>,
     /// What it was created with; absent where it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) launch: Option<LaunchSnapshot>,
@@ -82,6 +84,7 @@ impl SessionView {
     /// From a record alone: lists load no session.
     pub(crate) fn of_row(row: SessionRow) -> Self {
         Self {
+            imported: None,
             launch: serde_json::from_slice(&row.launch).ok(),
             cursor: Cursor { epoch: row.epoch, seq: row.head },
             id: row.id,
@@ -133,6 +136,7 @@ impl SessionView {
             needs,
             fence: session.fence.0,
             cursor: Cursor { epoch: session.epoch, seq: session.head },
+            imported: session.imported.clone(),
             launch: Some(session.launch.clone()),
             options: Some(session.options.clone()),
             options_before: session.options_before.clone(),

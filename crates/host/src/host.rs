@@ -218,10 +218,6 @@ impl Host {
         self.shared.store.clone()
     }
 
-    pub(crate) fn blocking(&self) -> Blocking {
-        self.shared.blocking
-    }
-
     pub(crate) fn shared(&self) -> Arc<Shared> {
         self.shared.clone()
     }
@@ -565,6 +561,7 @@ impl Opening {
             blocking,
             planted,
             registry: Registry::default(),
+            room: crate::room::Room::default(),
             hubs: Arc::new(Hubs::new(feed_head)),
             housekeeping: Arc::default(),
         });

@@ -164,6 +164,11 @@ impl Hubs {
         }
     }
 
+    /// Whether a lane or a reader has the session.
+    pub(crate) fn has(&self, key: SessionKey) -> bool {
+        self.sessions().contains_key(&key)
+    }
+
     pub(crate) fn feed_moved(&self, head: u64) {
         self.feed.send_if_modified(|known| {
             let moved = head > *known;

@@ -25,6 +25,7 @@ mod processes;
 mod recovery;
 mod registry;
 pub mod retention;
+mod room;
 pub mod subscription;
 pub mod timeline;
 pub mod transfer;

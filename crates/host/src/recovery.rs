@@ -16,10 +16,10 @@ use tokio::sync::oneshot;
 pub(crate) struct Plan {
     sessions: Vec<SessionKey>,
     pub(crate) unclaimed: Vec<String>,
-    /// Sessions of which an unclaimed keeper knows a later owner, and the fence it knows.
-    ahead: Vec<(SessionKey, u64)>,
     /// Imports that nobody goes on with.
     pub(crate) unfinished: Vec<SessionKey>,
+    /// Sessions of which an unclaimed keeper knows a later owner, and the fence it knows.
+    ahead: Vec<(SessionKey, u64)>,
 }
 
 /// Makes the plan from the records and the folders. Blocking; takes nothing and starts nothing.
@@ -38,7 +38,7 @@ pub(crate) fn plan(config: &HostConfig, store: &dyn Store, keeping: &dyn Keeping
     let unclaimed = keeping.unclaimed(&claimed);
     let ahead = crate::unclaimed::fences_ahead(config, store, keeping, &unclaimed)?;
     let unfinished = unfinished_imports(store)?;
-    Ok(Plan { sessions: rows.rows.into_iter().map(|row| row.key).collect(), unclaimed, ahead, unfinished })
+    Ok(Plan { sessions: rows.rows.into_iter().map(|row| row.key).collect(), unclaimed, unfinished, ahead })
 }
 
 /// Wakes every session that is owed something, all at once; one that fails stops no other.

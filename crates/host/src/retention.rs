@@ -14,11 +14,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// How often a host looks for what may go. A deletion asks for it at once; this is for what could not go then, because the
-/// session's agent was still being ended.
+/// How often a host looks for what may go.
 const PURGE_EVERY: Duration = Duration::from_secs(30);
-/// Every so many looks what only age decides is looked at too.
-const LOOKS_PER_ROUND: u32 = 20;
+/// How soon after a deletion: its lane and its readers are gone then, most of the time.
+const SOON: Duration = Duration::from_secs(1);
+/// Looks that follow a deletion so soon. A session whose agent takes longer to end is found by the regular ones.
+const SOON_LOOKS: u32 = 4;
+/// How often it looks at what only age decides.
+const ROUND: Duration = Duration::from_secs(600);
 /// Deleted sessions that one look purges; the next one goes on.
 const PURGED_AT_ONCE: usize = 64;
 /// Sessions that one round archives or deletes by age; the next one goes on.
@@ -73,14 +76,20 @@ pub(crate) async fn keep_house(shared: Weak<Shared>, unfinished: Vec<SessionKey>
             .run(move || unfinished.into_iter().try_for_each(|session| drop_staged(store.as_ref(), session)));
         said("an import that a former host did not finish", dropping.await.unwrap_or(Ok(())));
     }
-    for look in 1_u32.. {
+    let mut soon = 0_u32;
+    let mut round = tokio::time::Instant::now() + ROUND;
+    loop {
         tokio::select! {
-            () = tokio::time::sleep(PURGE_EVERY) => {}
-            () = asked.notified() => {}
+            () = tokio::time::sleep(if soon > 0 { SOON } else { PURGE_EVERY }) => soon = soon.saturating_sub(1),
+            () = asked.notified() => {
+                soon = SOON_LOOKS;
+                continue;
+            }
         }
         let Some(shared) = shared.upgrade() else { return };
         said("deleted sessions", purge(&shared).await);
-        if look.is_multiple_of(LOOKS_PER_ROUND) {
+        if tokio::time::Instant::now() >= round {
+            round = tokio::time::Instant::now() + ROUND;
             said("old entries of the feed", trim_feed(&shared).await);
             said("old sessions", let_age(&shared).await);
             let prune = WriteOp::PruneOperations { now: shared.now() };
@@ -112,9 +121,13 @@ async fn read<T: Send + 'static>(
     Ok(done.map_err(|_| HostError::ShuttingDown)??)
 }
 
-/// Removes the rows of deleted sessions whose process is gone. Their ids stay taken.
+/// Removes the rows of deleted sessions whose process is gone. Their ids stay taken. Whoever reads one yet is given the rest
+/// first, up to its deletion; a new reader is refused.
 pub(crate) async fn purge(shared: &Shared) -> Result<(), HostError> {
     for session in read(shared, |store| store.unpurged_sessions(PURGED_AT_ONCE)).await? {
+        if shared.hubs.has(session) {
+            continue;
+        }
         while read(shared, move |store| store.has_events(session)).await? {
             write(shared, WriteOp::PurgeSession { session }).await.map_err(HostError::Storage)?;
         }

@@ -398,3 +398,30 @@ async fn a_thread_that_an_unclaimed_keepers_agent_holds_is_not_taken_up_beside_i
     host.shutdown(ShutdownMode::Kill).await;
     containment.assert_empty(DEADLINE);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_the_limit_a_start_waits_says_so_and_the_idle_process_rests_for_it() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(HostConfig { max_processes: 1, ..config(home.path()) }).await.expect("starts");
+    let (first, _) = host.create(request(home.path(), "SAY one"), None).await.expect("created");
+    let mut of_first = host.subscribe(first.as_str(), None).await.expect("there");
+    until(&mut of_first, turn_ended).await;
+    // `rest_after` is an hour: only the second session's start makes the first one's process rest.
+    let (second, _) = host.create(request(home.path(), "SAY two"), None).await.expect("created");
+    let mut of_second = host.subscribe(second.as_str(), None).await.expect("there");
+    let seen = until(&mut of_second, turn_ended).await;
+    assert!(
+        seen.iter().any(|stamped| matches!(
+            stamped.event,
+            Event::SubmissionQueued { reason: mainstay_core::event::QueueReason::Capacity, .. }
+        )),
+        "it does not say what it waits for"
+    );
+    assert_eq!(text_of(&seen), "two");
+    until(&mut of_first, |event| matches!(event, Event::LeaseReleased { .. })).await;
+    drop((of_first, of_second));
+    host.shutdown(ShutdownMode::Kill).await;
+    assert!(Arc::into_inner(host).is_some(), "somebody still holds the host");
+    containment.assert_empty(DEADLINE);
+}

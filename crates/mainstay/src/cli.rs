@@ -60,8 +60,6 @@ enum Command {
     Start(SessionArg),
     /// End a session's agent, or the host.
     Stop(StopArgs),
-    /// Deal with a session that cannot go on by itself, or with a keeper that no session claims.
-    Recover(RecoverArgs),
     /// Delete sessions. Their agents are ended; only their ids stay taken.
     Rm(RmArgs),
     /// Write a session to a file, as it is now.
@@ -72,6 +70,8 @@ enum Command {
     Backup(BackupArgs),
     /// Put a copy in the database's place. No host may run; what was there is kept beside it.
     Restore(RestoreArgs),
+    /// Deal with a session that cannot go on by itself, or with a keeper that no session claims.
+    Recover(RecoverArgs),
     /// Show every keeper and agent process; needs no host.
     Ps,
     /// Print a session's events, or the host's feed.
@@ -216,33 +216,6 @@ pub(crate) struct GoalArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct InterruptArgs {
-    /// The session's id.
-    pub(crate) session: String,
-    /// How far the stop reaches.
-    #[arg(long, value_enum, default_value_t = StopScope::Session)]
-    pub(crate) scope: StopScope,
-    /// The turn, request, task or sub-agent that is meant.
-    #[arg(long)]
-    pub(crate) target: Option<String>,
-}
-
-/// How far a stop reaches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StopScope {
-    /// All that runs; what waits is paused.
-    Session,
-    /// The turn; what waits goes on after it.
-    Turn,
-    /// One request of the agent.
-    Request,
-    /// One background task or sub-agent.
-    Task,
-    /// All background tasks and sub-agents.
-    Tasks,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct RmArgs {
     /// The sessions' ids.
     #[arg(required = true)]
@@ -280,6 +253,33 @@ pub(crate) struct BackupArgs {
 pub(crate) struct RestoreArgs {
     /// A copy that `backup` made.
     pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InterruptArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// How far the stop reaches.
+    #[arg(long, value_enum, default_value_t = StopScope::Session)]
+    pub(crate) scope: StopScope,
+    /// The turn, request, task or sub-agent that is meant.
+    #[arg(long)]
+    pub(crate) target: Option<String>,
+}
+
+/// How far a stop reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StopScope {
+    /// All that runs; what waits is paused.
+    Session,
+    /// The turn; what waits goes on after it.
+    Turn,
+    /// One request of the agent.
+    Request,
+    /// One background task or sub-agent.
+    Task,
+    /// All background tasks and sub-agents.
+    Tasks,
 }
 
 #[derive(Debug, Args)]
@@ -554,12 +554,12 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Tasks(args) => commands::controls::tasks(&settings, &args, json).await,
                 Command::Start(args) => commands::session::start(&settings, &args, json).await,
                 Command::Stop(args) => commands::stop::stop(&settings, &args, json).await,
-                Command::Recover(args) => commands::recover::recover(&settings, &args, json).await,
                 Command::Rm(args) => commands::session::remove(&settings, &args, json).await,
                 Command::Export(args) => commands::transfer::export(&settings, &args, json).await,
                 Command::Import(args) => {
                     commands::transfer::import(&settings, &environment, &args, json).await
                 }
+                Command::Recover(args) => commands::recover::recover(&settings, &args, json).await,
                 Command::Events(args) => commands::events::print(&settings, &args, json).await,
                 Command::Agents => commands::agents::print(&settings, json).await,
                 _ => commands::doctor::look(&settings, &environment, json).await,

@@ -4,7 +4,8 @@
 //! A child's first word may come before the item of its parent that names it. It is known by the root turn that its own
 //! turn names, else by that item; until one of them came, what it says is kept, within a bound.
 
-use super::state::{Asked, Child, MAX_CHILDREN, MAX_STRANGER_BYTES, Stranger};
+use super::bounds::{MAX_CHILDREN, MAX_STRANGER_BYTES};
+use super::state::{Asked, Child, Stranger};
 use super::{CodexAdapter, errors, items, notice_all, warn};
 use crate::adapter::Translated;
 use crate::rpc::{self, RpcError};
@@ -32,7 +33,7 @@ impl CodexAdapter {
     }
 
     /// Keeps a frame of a thread that no session has; false: it is none that could be a child's, or there is no room.
-    pub(super) fn keep_stranger(&mut self, thread: &str, bytes: &[u8], out: &mut Translated) -> bool {
+    pub(super) fn keep_stranger(&mut self, thread: &str, bytes: &[u8]) -> bool {
         let Ok(frame) = std::str::from_utf8(bytes) else { return false };
         let strangers = &mut self.change_connection().strangers;
         let kept: usize = strangers.iter().map(Stranger::bytes).sum();
@@ -44,7 +45,6 @@ impl CodexAdapter {
             Some(stranger) => stranger.frames.push(frame),
             None => strangers.push(Stranger { thread: ThreadId::from(thread), frames: vec![frame] }),
         }
-        let _ = out;
         true
     }
 
@@ -351,6 +351,8 @@ impl CodexAdapter {
             self.child_gone(at, child, out);
             return;
         };
+        // As with the session's own thread: what it asks again it has asked by now (measured).
+        self.mark_unconfirmed(at, Some(child), out);
         let id = turn.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         for item in turn.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice) {
             if super::history::is_done(item) {

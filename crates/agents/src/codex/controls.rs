@@ -276,9 +276,7 @@ impl CodexAdapter {
         let (session, thread) = (slot.session.clone(), slot.state.thread.clone());
         let Some(thread) = thread.filter(|_| slot.state.phase == Phase::Open && self.ready()) else {
             // Nothing that could be left: not open, or open on a connection that is gone.
-            *self.sessions.change(at) = super::state::Thread::default();
-            self.sessions.index_thread(at);
-            out.say(&session, AgentEvent::ThreadClosed);
+            self.thread_left(at, out);
             return Ok(());
         };
         let asked = Asked::Close { session };

@@ -1,7 +1,8 @@
 //! Frames of a thread that cannot be told yet: it is being opened, or its session is not bound again. They are kept as
 //! they came, within a bound, and read in their order.
 
-use super::state::{MAX_EARLY_BYTES, Phase};
+use super::bounds::MAX_EARLY_BYTES;
+use super::state::Phase;
 use super::{CodexAdapter, warn};
 use crate::adapter::Translated;
 

@@ -10,6 +10,8 @@ use mainstay_core::content::{Failure, FailureCode, Outcome};
 use mainstay_core::{AgentEvent, ItemKey};
 use serde_json::{Value, json};
 
+/// The server's code for `Server overloaded; retry later.`.
+const OVERLOADED: i64 = -32001;
 /// The longest report of the account's limits that is kept, in bytes of JSON; a longer one is not.
 const MAX_LIMITS_BYTES: usize = 4 * 1024;
 
@@ -30,6 +32,10 @@ pub(super) enum Refused {
     NotMaterialized,
     /// `thread X already has an active writer`.
     ActiveWriter,
+    /// `… authentication required …`.
+    SignIn,
+    /// Code -32001: too much was asked at once.
+    Overloaded,
     /// Anything else.
     Other,
 }
@@ -51,6 +57,10 @@ pub(super) fn classify(error: &RpcError) -> Refused {
         Refused::NotMaterialized
     } else if has("already has an active writer") {
         Refused::ActiveWriter
+    } else if has("authentication required") {
+        Refused::SignIn
+    } else if error.code == OVERLOADED {
+        Refused::Overloaded
     } else {
         Refused::Other
     }
@@ -61,6 +71,8 @@ pub(super) fn refusal_failure(error: &RpcError) -> Failure {
     let code = match classify(error) {
         Refused::NoRollout => FailureCode::ThreadMissing,
         Refused::ActiveWriter => FailureCode::ActiveWriter,
+        Refused::SignIn => FailureCode::SignIn,
+        Refused::Overloaded => FailureCode::Overloaded,
         Refused::NoActiveTurn
         | Refused::OtherActiveTurn
         | Refused::NoTurnToSteer
@@ -68,7 +80,8 @@ pub(super) fn refusal_failure(error: &RpcError) -> Failure {
         | Refused::NotMaterialized
         | Refused::Other => FailureCode::AgentRefused,
     };
-    Failure { provider: Some(error.body.clone()), ..Failure::new(code, error.message.clone()) }
+    let message = advised(code, &error.message);
+    Failure { provider: Some(error.body.clone()), ..Failure::new(code, message) }
 }
 
 impl CodexAdapter {
@@ -115,10 +128,13 @@ impl CodexAdapter {
                 | "rateLimitExceeded",
             ) => FailureCode::Limit,
             Some("unauthorized") => FailureCode::SignIn,
+            Some("serverOverloaded") => FailureCode::Overloaded,
+            _ if matches!(http_status(error), Some(401 | 403)) => FailureCode::SignIn,
             _ => FailureCode::Provider,
         };
         let message =
             error.get("message").and_then(Value::as_str).unwrap_or("the turn failed without a reason");
+        let message = advised(code, message);
         let mut failure = Failure { provider: Some(error.clone()), ..Failure::new(code, message) };
         if error_word(error) == Some("usageLimitExceeded")
             && let Some(limits) = &self.connection.rate_limits
@@ -136,6 +152,24 @@ fn error_word(error: &Value) -> Option<&str> {
     info.as_str().or_else(|| info.as_object()?.keys().next().map(String::as_str))
 }
 
+/// The HTTP status that an error names.
+fn http_status(error: &Value) -> Option<u64> {
+    error.get("codexErrorInfo")?.as_object()?.values().next()?.get("httpStatusCode")?.as_u64()
+}
+
+/// A failure's words, with what a person can do about it.
+fn advised(code: FailureCode, message: &str) -> String {
+    match code {
+        FailureCode::SignIn => {
+            format!("{message} (sign in with `codex login`, or check the key of the model provider)")
+        }
+        FailureCode::AgentRefused if message.contains("config") => {
+            format!("{message} (check `config.toml` in the agent's home)")
+        }
+        _ => message.to_owned(),
+    }
+}
+
 /// When the limit that is used up resets, Unix seconds: of several the latest, because all of them hold.
 fn resets_at(limits: &Value) -> Option<i64> {
     let used_up = ["primary", "secondary"].into_iter().filter_map(|name| {
@@ -150,11 +184,7 @@ fn resets_at(limits: &Value) -> Option<i64> {
 pub(super) fn retrying(turn: Option<&str>, tries: u32, error: &Value, repeated: &[ItemKey]) -> AgentEvent {
     let words = error.get("message").and_then(Value::as_str).unwrap_or("the agent tries again");
     let reason = error.get("additionalDetails").and_then(Value::as_str).unwrap_or(words);
-    let status = error
-        .get("codexErrorInfo")
-        .and_then(Value::as_object)
-        .and_then(|info| info.values().next()?.get("httpStatusCode")?.as_u64());
-    let code = match status {
+    let code = match http_status(error) {
         Some(429 | 503 | 529) => FailureCode::Overloaded,
         Some(401 | 403) => FailureCode::SignIn,
         Some(_) => FailureCode::Provider,

@@ -1,7 +1,8 @@
 //! How each kind of request is put to people, and how their answer is said in the server's words. Each option names how
 //! far it reaches.
 
-use super::state::{Form, MAX_AMENDMENT_BYTES, MAX_NETWORK_RULES, MAX_PERMISSIONS_BYTES};
+use super::bounds::{MAX_AMENDMENT_BYTES, MAX_NETWORK_RULES, MAX_PERMISSIONS_BYTES};
+use super::state::Form;
 use mainstay_core::RequestKey;
 use mainstay_core::agent::AskedByAgent;
 use mainstay_core::content::{Answer, OptionKind, PermissionOption, RequestKind, ToolKind};

@@ -1,7 +1,8 @@
 //! The thread's own history, asked where the live stream cannot tell: after a connection was lost, when a thread is
 //! taken up in another process, and when a turn ended without its input.
 
-use super::state::{Asked, Input, Look, Lookup, MAX_HISTORY_PAGES, Named, Phase, Running, Seen};
+use super::bounds::MAX_HISTORY_PAGES;
+use super::state::{Asked, Input, Look, Lookup, Named, Phase, Running, Seen};
 use super::threads::NOT_LOADED;
 use super::{CodexAdapter, errors, items, warn};
 use crate::adapter::Translated;
@@ -154,8 +155,8 @@ impl CodexAdapter {
         for end in std::mem::take(&mut self.sessions.change(at).held_ends) {
             self.turn_completed(at, &end, out);
         }
-        // What the server asks again it asks before it answers this (see the measurement in the tests).
-        self.mark_unconfirmed(at, out);
+        // What the server asks again it asks before it answers this (measured).
+        self.mark_unconfirmed(at, None, out);
         let slot = self.sessions.slot(at);
         // Not where the server closed it in the meantime: then it is being asked for again.
         if slot.state.phase == Phase::Open && slot.state.detached.is_none() {

@@ -1,6 +1,7 @@
 //! Requests of ours: made, bounded in number, answered, overdue.
 
-use super::state::{ANSWER_WITHIN_MS, Asked, INTERRUPT_IDS, InFlight, MAX_IN_FLIGHT, MAX_WAITING, Waiting};
+use super::bounds::{ANSWER_WITHIN_MS, INTERRUPT_IDS, MAX_IN_FLIGHT, MAX_WAITING};
+use super::state::{Asked, InFlight, Waiting};
 use super::{CodexAdapter, RPC, warn};
 use crate::adapter::Translated;
 use crate::rpc::RpcError;

@@ -13,6 +13,7 @@
 //! * items complete after their turn, or never; approvals come again on a new connection under another id;
 //! * each request of the server is answered, because an unanswered one waits for ever.
 
+mod bounds;
 mod catalogue;
 mod children;
 mod controls;
@@ -27,6 +28,7 @@ mod launch_params;
 mod notifications;
 mod open_items;
 mod requests;
+pub mod rollout;
 mod state;
 mod steer;
 mod threads;

@@ -130,8 +130,8 @@ impl CodexAdapter {
             && let Some(at) = self.adopt_by_root(thread, root, out)
         {
             self.of_child(at, &ThreadId::from(thread), method, params, out);
-        } else {
-            self.keep_stranger(thread, bytes, out);
+        } else if may_be_a_childs(method) {
+            self.keep_stranger(thread, bytes);
         }
     }
 
@@ -140,7 +140,12 @@ impl CodexAdapter {
         let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default();
         match method {
             "turn/started" => match params.pointer("/turn/id").and_then(Value::as_str) {
-                Some(turn) => self.turn_started(at, turn, out),
+                Some(turn) => {
+                    let root = params.pointer("/turn/rootTurnId").and_then(Value::as_str);
+                    if !self.is_within_review(at, turn, root) {
+                        self.turn_started(at, turn, out);
+                    }
+                }
                 None => return Modelled::No,
             },
             "turn/completed" => match params.get("turn").filter(|turn| turn.get("id").is_some()) {
@@ -245,6 +250,9 @@ impl CodexAdapter {
             }
             return Modelled::Yes;
         }
+        if begins && item.get("type").and_then(Value::as_str) == Some("enteredReviewMode") {
+            self.review_began(at, turn, out);
+        }
         let event = if begins { items::started(turn, item) } else { items::completed(turn, item) };
         let Some(event) = event else { return Modelled::No };
         self.turn_shows_origin(at, turn, false, out);
@@ -264,6 +272,12 @@ impl CodexAdapter {
         self.children_named(at, None, item, out);
         Modelled::Yes
     }
+}
+
+/// What a sub-agent that is not named yet can say, and must not be lost. Everything else of a thread that no session has
+/// (its name, its end) concerns nobody here.
+fn may_be_a_childs(method: &str) -> bool {
+    ["turn/", "item/"].iter().any(|head| method.starts_with(head)) || matches!(method, "error" | "warning")
 }
 
 /// What an MCP tool says of its progress, as content of its item.

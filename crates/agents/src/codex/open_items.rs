@@ -1,7 +1,8 @@
 //! Items between their beginning and their end: closed with their turn where the server leaves them open, and told to
 //! be abandoned where the model's answer is made anew.
 
-use super::state::{MAX_OPEN_ITEMS, OpenItem, SaidItem};
+use super::bounds::MAX_OPEN_ITEMS;
+use super::state::{OpenItem, SaidItem};
 use super::{CodexAdapter, items};
 use crate::adapter::Translated;
 use mainstay_core::content::{ItemFields, ItemKind, ItemStatus};

@@ -3,8 +3,9 @@
 //! Each is answered, or known to be open with somebody: an unanswered one waits for ever. After a lost connection a
 //! request that is not asked again is unconfirmed, and can be answered all the same.
 
+use super::bounds::{MAX_ANSWER_BYTES, MAX_KEPT_ANSWER_BYTES, MAX_OPEN_REQUESTS, MAX_REQUEST_BYTES};
 use super::forms::{self, CLIENT_TOOL, Said};
-use super::state::{Form, MAX_KEPT_ANSWER_BYTES, MAX_OPEN_REQUESTS, OpenRequest, RequestIdentity};
+use super::state::{Form, OpenRequest, RequestIdentity};
 use super::{CodexAdapter, RPC, warn};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc;
@@ -28,7 +29,7 @@ impl CodexAdapter {
         let thread = details.get("threadId").and_then(Value::as_str).unwrap_or_default();
         let Some(at) = self.sessions.of_thread(thread) else {
             // Of a thread that no session has: it may be a sub-agent's that is not named yet.
-            if thread.is_empty() || !self.keep_stranger(thread, bytes, out) {
+            if thread.is_empty() || !self.keep_stranger(thread, bytes) {
                 self.unanswerable(None, id, method, details, out);
             }
             return;
@@ -63,7 +64,8 @@ impl CodexAdapter {
             }
             return;
         }
-        if requests.len() >= MAX_OPEN_REQUESTS {
+        let taken: usize = requests.values().map(|open| size_of_form(&open.form)).sum();
+        if requests.len() >= MAX_OPEN_REQUESTS || taken + size_of_form(&form) > MAX_REQUEST_BYTES {
             let declined = forms::answer(&form, &Answer::Decline { message: None });
             if let Some(Said { result, .. }) = declined {
                 out.send(&RPC.answer(id.get(), result));
@@ -103,9 +105,11 @@ impl CodexAdapter {
     }
 
     /// The thread was taken up again, and all that it asks was asked: what was not may be void.
-    pub(super) fn mark_unconfirmed(&mut self, at: usize, out: &mut Translated) {
+    pub(super) fn mark_unconfirmed(&mut self, at: usize, child: Option<&ThreadId>, out: &mut Translated) {
         let session = self.sessions.slot(at).session.clone();
-        let not_asked = |open: &OpenRequest| open.id.is_none() && !open.unconfirmed;
+        let not_asked = |open: &OpenRequest| {
+            open.id.is_none() && !open.unconfirmed && open.identity.child.as_ref() == child
+        };
         if !self.sessions.slot(at).state.requests.values().any(not_asked) {
             return;
         }
@@ -155,9 +159,13 @@ impl CodexAdapter {
         if let Some(id) = &open.id {
             out.send(&RPC.answer(id, result.clone()));
         }
+        let others = self.sessions.slot(at).state.requests.values().filter_map(|open| open.answer.as_ref());
+        let kept: usize = others.map(|answer| answer.to_string().len()).sum();
+        let length = result.to_string().len();
+        let keep = length <= MAX_KEPT_ANSWER_BYTES && kept + length <= MAX_ANSWER_BYTES;
         if let Some(open) = self.sessions.change(at).requests.get_mut(key.as_str()) {
             open.answered = true;
-            open.answer = (result.to_string().len() <= MAX_KEPT_ANSWER_BYTES).then_some(result);
+            open.answer = keep.then_some(result);
         }
         if declines
             && matches!(form, Form::Decision { .. })
@@ -241,6 +249,20 @@ impl CodexAdapter {
             self.sessions.change(at).requests.retain(|_, open| !of_turn(open));
         }
     }
+}
+
+/// What a form takes in the state, in bytes, with what stands around it.
+fn size_of_form(form: &Form) -> usize {
+    /// Names and ids of a request.
+    const AROUND: usize = 256;
+    let held = match form {
+        Form::Decision { amendment, network } => {
+            amendment.iter().chain(network).map(|rule| rule.to_string().len()).sum()
+        }
+        Form::Permissions(wanted) => wanted.to_string().len(),
+        Form::Answers | Form::Elicitation | Form::McpTool | Form::ClientTool => 0,
+    };
+    AROUND + held
 }
 
 /// Whether a thread's status, as a read shows it, says that it waits for no answer.

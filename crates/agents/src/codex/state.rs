@@ -1,5 +1,6 @@
 //! What the adapter remembers: one value for the connection, one per thread. Streamed text changes neither.
 
+use super::bounds::{HISTORY_PAGE, SMALL_HISTORY_PAGE};
 use super::catalogue::CatalogueRead;
 use super::controls::After;
 use crate::sessions::ThreadState;
@@ -14,57 +15,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Saved states of another version are dropped.
 pub(super) const STATE_VERSION: u32 = 3;
-
-/// Approvals of one thread that are open at once. One more is declined, with a notice: the state must stay small.
-pub(super) const MAX_OPEN_REQUESTS: usize = 32;
-/// The longest answer, in bytes of JSON, that is kept to be given again after a lost connection. A longer one is not: the
-/// request then stays unconfirmed.
-pub(super) const MAX_KEPT_ANSWER_BYTES: usize = 1024;
-/// The longest rights, in bytes of JSON, that can be granted. Longer ones are declined, with a notice.
-pub(super) const MAX_PERMISSIONS_BYTES: usize = 2 * 1024;
-/// Rules about hosts that are offered with one approval.
-pub(super) const MAX_NETWORK_RULES: usize = 4;
-/// The longest proposed rule, in bytes of JSON, that is offered for ever. A longer one is not offered.
-pub(super) const MAX_AMENDMENT_BYTES: usize = 512;
-/// Tries of one interrupt. Measured: 2 to 11 were needed. After the last one the user is told.
-pub(super) const MAX_INTERRUPT_TRIES: u32 = 20;
-/// Tries to take a thread up again on one connection. After the last one the thread is looked at again on the next
-/// connection, and the user was told.
-pub(super) const MAX_REATTACH_TRIES: u32 = 20;
-/// The longest message, in bytes of JSON, that is kept to be given a second time where another turn runs than the one
-/// that was expected. A longer one returns to the queue instead.
-pub(super) const MAX_STEER_BYTES: usize = 16 * 1024;
-/// Where the ids of interrupts begin. A stop goes out also where the store refuses to record it; its id is then forgotten
-/// and given again. Its late answer may meet another interrupt, never a message.
-pub(super) const INTERRUPT_IDS: u64 = 1 << 48;
-/// Turns that are asked for at once: whole turns may be large.
-pub(super) const HISTORY_PAGE: u32 = 10;
-/// Turns that are asked for at once where a page could not be read: what was too long may then fit. Where it still
-/// cannot be read, only the ends of the turns are asked for; where that fails too, the question stays without an answer.
-pub(super) const SMALL_HISTORY_PAGE: u32 = 2;
-/// Pages that are read for one question. What is not found in them is not proven absent.
-pub(super) const MAX_HISTORY_PAGES: u32 = 100;
-
-/// Sub-agents of one session that are followed at once.
-pub(super) const MAX_CHILDREN: usize = 64;
-/// What threads said, in bytes, that no session has yet. A sub-agent's first words come before it is named; what has no
-/// room is not shown, and what it asks is refused, with a notice.
-pub(super) const MAX_STRANGER_BYTES: usize = 16 * 1024;
-/// Requests of ours that are unanswered at once. Measured: 400 at once are all answered, of 1,000 some are dropped
-/// without a word. Above this number reads wait for an answer to one before; what carries a message or a stop never waits.
-pub(super) const MAX_IN_FLIGHT: usize = 50;
-/// Reads that wait for their turn. More than that many sessions never share a process; one more is refused at once,
-/// as if the server had.
-pub(super) const MAX_WAITING: usize = 200;
-/// How long an answer may take, ms by the keeper's clock, before it is said to be overdue. A read is then given up; what
-/// carries a message or opens a thread is only said to be late, because it may still be taken.
-pub(super) const ANSWER_WITHIN_MS: i64 = 120_000;
-/// Open items of one thread that are remembered, to be closed with their turn. An older one stays open until it
-/// completes or the process ends.
-pub(super) const MAX_OPEN_ITEMS: usize = 64;
-/// Frames of a thread, in bytes, that are kept while it is being opened. Later ones are left out, with a notice: the
-/// history and the whole texts of finished items have what they said.
-pub(super) const MAX_EARLY_BYTES: usize = 12 * 1024;
 
 /// How far the handshake is.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -230,7 +180,8 @@ impl Asked {
     pub(super) const fn may_be_given_up(&self) -> bool {
         matches!(
             self,
-            Self::Status { .. }
+            Self::Forgotten
+                | Self::Status { .. }
                 | Self::StillRuns { .. }
                 | Self::History { .. }
                 | Self::ChildHistory { .. }
@@ -269,7 +220,7 @@ pub(super) struct Connection {
     pub(super) number: Option<u32>,
     /// The id of the next request; never begins anew, so that a late answer meets nobody else's question.
     pub(super) next_id: u64,
-    /// As `next_id`, of interrupts, which count from [`INTERRUPT_IDS`].
+    /// As `next_id`, of interrupts, which count from [`super::bounds::INTERRUPT_IDS`].
     #[serde(default)]
     pub(super) interrupts: u64,
     pub(super) handshake: Handshake,
@@ -364,7 +315,7 @@ pub(super) struct Input {
     /// It goes into a turn that runs, and starts none.
     #[serde(default)]
     pub(super) steers: bool,
-    /// What it says, where it may have to be given once more, into another turn. Bounded by [`MAX_STEER_BYTES`].
+    /// What it says, where it may have to be given once more, into another turn. Bounded by [`super::bounds::MAX_STEER_BYTES`].
     #[serde(default)]
     pub(super) kept: Option<Value>,
     /// Nothing that comes live can tell any more, only the history: the connection was lost before it was taken, or the
@@ -415,6 +366,15 @@ pub(super) struct OpenItem {
     pub(super) title: String,
     /// Its turn is over and it goes on: it was told as a task.
     pub(super) task: bool,
+}
+
+/// A review that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Review {
+    /// The turn, as its items and its end name it.
+    pub(super) turn: ProviderTurn,
+    /// The turn within it that its beginning names.
+    pub(super) inner: Option<ProviderTurn>,
 }
 
 /// Something that the model said whole.
@@ -557,6 +517,9 @@ pub(super) struct Thread {
     /// Options whose confirmation is to come.
     #[serde(default)]
     pub(super) settings: Vec<PendingSettings>,
+    /// The turn of a review. The server starts it under another id, and ends it under this one (measured).
+    #[serde(default)]
+    pub(super) review: Option<Review>,
     /// There is a goal that the agent works towards by itself.
     #[serde(default)]
     pub(super) goal_active: bool,

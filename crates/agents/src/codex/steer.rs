@@ -1,8 +1,9 @@
 //! Messages that go into the running turn.
 
 use super::CodexAdapter;
+use super::bounds::MAX_STEER_BYTES;
 use super::errors::{self, Refused};
-use super::state::{Asked, Input, Look, Lookup, MAX_STEER_BYTES, Phase};
+use super::state::{Asked, Input, Look, Lookup, Phase};
 use super::turns::input_block;
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc::RpcError;

@@ -1,8 +1,9 @@
 //! Threads: made, taken up again in a new process, taken up again on a new connection.
 
+use super::bounds::MAX_REATTACH_TRIES;
 use super::errors::Refused;
 use super::launch_params::{self, sandbox_policy, thread_params};
-use super::state::{Asked, Handshake, Input, Look, Lookup, MAX_REATTACH_TRIES, Opening, Phase, Seen, Thread};
+use super::state::{Asked, Handshake, Input, Look, Lookup, Opening, Phase, Seen, Thread};
 use super::{CodexAdapter, errors, requests, warn};
 use crate::adapter::{CannotTell, ThreadContext, Translated};
 use crate::rpc::RpcError;
@@ -139,8 +140,9 @@ impl CodexAdapter {
         let slot = self.sessions.slot(at);
         let Some(thread) = &slot.state.thread else { return };
         // On a loaded thread the server ignores all of it (measured); one that it has unloaded in the meantime comes back
-        // with it, and not with the configured sandbox.
-        let mut params = thread_params(&slot.context, &slot.state.options);
+        // with it, and not with the configured sandbox. Nothing is given where it is not known what was in force.
+        let known = slot.state.in_force != SessionOptions::default();
+        let mut params = if known { thread_params(&slot.context, &slot.state.options) } else { json!({}) };
         params["threadId"] = json!(thread);
         params["excludeTurns"] = json!(true);
         let asked = Asked::Reattach { session: slot.session.clone() };
@@ -149,13 +151,13 @@ impl CodexAdapter {
 
     pub(super) fn reattached(&mut self, at: usize, result: Result<Value, RpcError>, out: &mut Translated) {
         let error = match result {
-            Ok(answer) => {
+            Ok(result) => {
                 if self.sessions.slot(at).state.in_force == SessionOptions::default() {
                     // Opened by another host: what it set is in force, and not known here yet.
-                    self.took_options(at, &answer, "sandbox", "reasoningEffort", out);
+                    self.took_options(at, &result, "sandbox", "reasoningEffort", out);
                 }
                 self.sessions.change(at).detached = None;
-                if answer.pointer("/thread/status").is_some_and(requests::waits_for_nobody) {
+                if result.pointer("/thread/status").is_some_and(requests::waits_for_nobody) {
                     self.nothing_is_asked(at, out);
                 }
                 self.ask_history(at, Look::first(Lookup::Reattach), out);

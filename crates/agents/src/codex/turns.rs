@@ -1,6 +1,7 @@
 //! Turns: started, interrupted, ended, and what streams in between.
 
-use super::state::{Asked, Input, Interrupt, Look, Lookup, MAX_INTERRUPT_TRIES, Named, Phase, Running};
+use super::bounds::MAX_INTERRUPT_TRIES;
+use super::state::{Asked, Input, Interrupt, Look, Lookup, Named, Phase, Review, Running};
 use super::{CodexAdapter, errors, items, threads, warn};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc::RpcError;
@@ -164,6 +165,28 @@ impl CodexAdapter {
         out.say(&session, AgentEvent::TurnStarted { turn, origin, submission });
     }
 
+    /// A review shows itself before its turn begins.
+    pub(super) fn review_began(&mut self, at: usize, turn: &str, out: &mut Translated) {
+        self.sessions.change(at).review = Some(Review { turn: ProviderTurn::from(turn), inner: None });
+        if !self.sessions.slot(at).state.runs(turn) {
+            self.turn_started(at, turn, out);
+        }
+        if let Some(running) = &mut self.sessions.change(at).running {
+            // Nobody's message: what it is about stands in it as one.
+            running.known = true;
+        }
+    }
+
+    /// Whether a turn that begins is the one within a review, which has begun already.
+    pub(super) fn is_within_review(&mut self, at: usize, turn: &str, root: Option<&str>) -> bool {
+        let review = self.sessions.slot(at).state.review.as_ref();
+        let within = review.is_some_and(|review| Some(review.turn.as_str()) == root && root != Some(turn));
+        if within && let Some(review) = &mut self.sessions.change(at).review {
+            review.inner = Some(ProviderTurn::from(turn));
+        }
+        within
+    }
+
     /// The end of a turn, live or found in the history.
     pub(super) fn turn_completed(&mut self, at: usize, turn: &Value, out: &mut Translated) {
         let id = turn.get("id").and_then(Value::as_str).unwrap_or_default();
@@ -212,6 +235,7 @@ impl CodexAdapter {
             .take_if(|wanted| wanted.turn.as_ref().is_some_and(|of| of.as_str() == id))
             .is_some();
         thread.running.take_if(|running| running.turn.as_str() == id);
+        thread.review.take_if(|review| review.turn.as_str() == id);
         thread.named.take_if(|named| named.turn.as_str() == id);
         let never_seen = thread
             .input
@@ -282,12 +306,18 @@ impl CodexAdapter {
             return;
         }
         let Some(thread) = state.thread.clone() else { return };
+        // A review is stopped by the turn within it, which its beginning names (measured).
+        let named = match state.review.as_ref().filter(|review| review.turn == turn) {
+            Some(review) => review.inner.clone(),
+            None => Some(turn.clone()),
+        };
+        let Some(named) = named else { return };
         let session = self.sessions.slot(at).session.clone();
         if let Some(interrupt) = &mut self.sessions.change(at).interrupt {
             interrupt.due = false;
             interrupt.tries += 1;
         }
-        let params = json!({ "threadId": thread, "turnId": turn });
+        let params = json!({ "threadId": thread, "turnId": named });
         let frame = self.ask(Asked::Interrupt { session, turn }, "turn/interrupt", params);
         out.send_urgent(&frame);
     }

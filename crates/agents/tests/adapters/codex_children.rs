@@ -170,3 +170,27 @@ fn children_of_two_sessions_of_one_process_are_kept_apart() {
         .message(&of("D", completed("W1", &json!({ "type": "agentMessage", "id": "a1", "text": "x" }))));
     assert!(said[0].starts_with("s2: ItemCompleted D/a1"), "{said:?}");
 }
+
+#[test]
+fn a_childs_approval_comes_again_when_the_child_is_taken_up_again() {
+    let mut harness = with_child();
+    let mut asks = approval(5);
+    asks["params"]["threadId"] = json!("C");
+    asks["params"]["turnId"] = json!("V1");
+    harness.message(&asks);
+    reconnect(&mut harness);
+    let (history_of_root, resume_of_child) =
+        (harness.sent_id("thread/turns/list"), harness.sent_id("thread/resume"));
+    let turns = json!([{ "id": "U1", "status": "inProgress", "items": [] }]);
+    let said =
+        harness.message(&json!({ "id": history_of_root, "result": { "data": turns, "nextCursor": null } }));
+    assert_eq!(said, ["s1: ThreadOpened T resumed"], "the child was not asked yet");
+    harness.message(&json!({ "id": resume_of_child, "result": thread("C") }));
+    let history_of_child = harness.sent_id("thread/turns/list");
+    asks["id"] = json!(1);
+    assert_eq!(harness.message(&asks), Vec::<String>::new(), "it is the same request");
+    let turns = json!([{ "id": "V1", "status": "inProgress", "items": [] }]);
+    harness.message(&json!({ "id": history_of_child, "result": { "data": turns, "nextCursor": null } }));
+    harness.answer("s1", "1:5", select("accept"), Vec::new()).expect("is open");
+    assert_eq!(harness.sent, [json!({ "id": 1, "result": { "decision": "accept" } })]);
+}

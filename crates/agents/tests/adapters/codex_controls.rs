@@ -367,3 +367,28 @@ fn what_the_agent_offers_is_read_on_demand_and_a_refused_part_is_absent() {
                 "account": { "account": null, "requiresOpenaiAuth": false } })
     );
 }
+
+#[test]
+fn a_review_is_one_turn_though_it_begins_under_another_id_than_it_ends_under() {
+    let mut harness = open();
+    let entered = json!({ "type": "enteredReviewMode", "id": "e1", "review": "look" });
+    let said = harness.message(&event("item/started", json!({ "turnId": "R", "item": entered })));
+    assert_eq!(said[0], "s1: TurnStarted R Unknown -");
+    assert_eq!(
+        harness.interrupt("s1", Some("R")),
+        Vec::<String>::new(),
+        "it cannot be stopped before it has begun"
+    );
+    harness.message(&event("thread/status/changed", json!({ "status": { "type": "active" } })));
+    assert!(harness.sent.is_empty());
+    let mut harness = open();
+    harness.message(&event("item/started", json!({ "turnId": "R", "item": entered })));
+    let inner = json!({ "turn": { "id": "S", "rootTurnId": "R", "status": "inProgress" } });
+    assert_eq!(harness.message(&event("turn/started", inner)), Vec::<String>::new(), "it has begun");
+    harness.message(&completed("R", &user_message("u1", None)));
+    harness.interrupt("s1", Some("R"));
+    assert_eq!(harness.sent[0]["params"]["turnId"], "S", "that is what the server calls it");
+    let said = harness.message(&ended("R", "interrupted"));
+    assert_eq!(said.last().map(String::as_str), Some("s1: TurnEnded R Interrupted -"));
+    assert!(harness.start("s1", "m1", "x").is_ok());
+}

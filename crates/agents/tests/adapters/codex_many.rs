@@ -222,11 +222,43 @@ fn answer_of(harness: &mut Harness) -> Vec<String> {
 
 #[test]
 fn a_thread_that_the_server_unloaded_comes_back_with_its_sandbox() {
-    let mut harness = open();
+    let mut harness = connected();
+    harness.open("s1", None);
+    let mut opened = thread("T");
+    opened["approvalPolicy"] = json!("on-request");
+    opened["sandbox"] = json!({ "type": "workspaceWrite" });
+    answer(&mut harness, "thread/start", &opened);
     harness.message(&event("thread/closed", json!({})));
     let params = &harness.sent[0]["params"];
     assert_eq!(
         (&params["sandbox"], &params["approvalPolicy"]),
         (&json!("workspace-write"), &json!("on-request"))
     );
+}
+
+#[test]
+fn a_thread_that_is_full_of_everything_stays_within_the_state_that_may_be_kept() {
+    // The harness checks the size after each step.
+    let mut harness = running();
+    for number in 0..100 {
+        let item = json!({ "type": "commandExecution", "id": format!("call_{number:0>60}"), "command": "x".repeat(500),
+                           "status": "inProgress", "processId": "123456" });
+        harness.message(&event("item/started", json!({ "turnId": "U1", "item": item })));
+        let said = json!({ "type": "agentMessage", "id": format!("msg_{number:0>60}"), "text": "x" });
+        harness.message(&completed("U1", &said));
+        let child = json!({ "turn": { "id": format!("{number:0>36}"), "rootTurnId": "U1" } });
+        harness.message(&of(&format!("child-{number:0>36}"), event("turn/started", child)));
+        let mut asks = approval(number);
+        asks["params"]["itemId"] = json!(format!("call_{number:0>60}"));
+        asks["params"]["proposedExecpolicyAmendment"] = json!(["x".repeat(500)]);
+        asks["params"]["proposedNetworkPolicyAmendments"] = json!([{ "host": "h".repeat(480), "action": "allow" }, { "host": "i".repeat(480), "action": "deny" }]);
+        let said = harness.message(&asks);
+        if said[0].contains("RequestOpened") {
+            let option = crate::harness::select("applyNetworkPolicyAmendment:1");
+            harness.answer("s1", &format!("1:{number}"), option, Vec::new()).expect("is open");
+        }
+    }
+    harness.steer("s1", "U1", "m2", &"x".repeat(15_000)).expect("can be told");
+    let size = harness.saved()["thread:s1"].len();
+    assert!(size > 30_000, "{size} bytes: the bounds were not reached");
 }

@@ -36,6 +36,7 @@ fn refused_threads_are_classified_in_one_place() {
     for (message, code) in [
         ("no rollout found for thread id T", "thread_missing"),
         ("thread T already has an active writer", "active_writer"),
+        ("codex account authentication required to do that", "sign_in"),
         ("session T is archived. Run `codex unarchive T` to unarchive it first.", "agent_refused"),
     ] {
         let mut harness = connected();
@@ -120,6 +121,8 @@ fn ends_of_turns() {
         (json!("contextWindowExceeded"), "Limit", "limit"),
         (json!("other"), "Failed", "provider"),
         (json!({ "httpConnectionFailed": { "httpStatusCode": 503 } }), "Failed", "provider"),
+        (json!({ "httpConnectionFailed": { "httpStatusCode": 401 } }), "Failed", "sign_in"),
+        (json!("serverOverloaded"), "Failed", "overloaded"),
         (json!("unauthorized"), "Failed", "sign_in"),
     ] {
         let mut harness = running();

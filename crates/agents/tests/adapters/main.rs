@@ -11,6 +11,7 @@ mod codex_items;
 mod codex_many;
 mod codex_reattach;
 mod codex_requests;
+mod codex_rollout;
 mod codex_rules;
 mod codex_steer;
 mod codex_takeover;

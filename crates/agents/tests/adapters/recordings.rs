@@ -29,6 +29,12 @@ pub(crate) fn lines(provider: &str, name: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a recording is JSON lines")).collect()
 }
 
+/// A file of this crate's own recordings, as it is.
+pub(crate) fn bytes(provider: &str, file: &str) -> Vec<u8> {
+    let path = root().join("tests/recordings").join(provider).join(file);
+    fs::read(&path).unwrap_or_else(|error| panic!("no recording {provider}/{file}: {error}"))
+}
+
 /// Compares with a golden file; `UPDATE_GOLDEN=1` writes it anew.
 pub(crate) fn compare(name: &str, actual: &str) {
     let path: PathBuf = root().join("tests/golden").join(format!("{name}.txt"));

@@ -2,7 +2,7 @@
 
 use crate::support::{Real, model};
 use mainstay_core::work::Control;
-use mainstay_core::{Decision, SessionOptions};
+use mainstay_core::{ContentBlock, Decision, SessionOptions};
 
 fn set_options(changed: SessionOptions) -> Control {
     Control::SetOptions { options: Box::new(changed.clone()), changed: Box::new(changed) }
@@ -167,5 +167,39 @@ fn a_usage_limit_ends_the_turn_as_a_limit() {
     real.send("s1", "m1", "ERR 429 usage_limit_reached");
     let ended = real.turn_ended("s1");
     assert!(ended.contains(" Limit ") && ended.contains(r#""code":"limit""#), "{ended}");
+    real.end();
+}
+
+#[test]
+fn a_picture_reaches_the_model() {
+    const PIXEL: &str =
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    let content = vec![
+        ContentBlock::text("SAY seen"),
+        ContentBlock::Image { data: PIXEL.to_owned(), mime_type: "image/png".to_owned() },
+    ];
+    real.tell(
+        "s1",
+        &Decision::StartTurn { submission: "m1".into(), content, options: SessionOptions::default() },
+    );
+    real.turn_ended("s1");
+    let asked = real.model.requests().last().expect("a request").body.to_string();
+    assert!(asked.contains("input_image") && asked.contains("data:image/png;base64,"), "{asked}");
+    real.end();
+}
+
+#[test]
+fn a_review_is_interrupted() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    let review = Control::Review { instructions: Some("GATED 9 g".to_owned()) };
+    assert_eq!(real.control("s1", "k1", review)["state"], "done");
+    real.model.release("g", 1);
+    real.until("its text", |line| line.starts_with("s1: ItemDelta") || line.contains("AgentMessage"));
+    real.tell("s1", &Decision::Interrupt { turn: None });
+    assert!(real.turn_ended("s1").contains("Interrupted"));
+    real.turn("s1", "m1", "SAY on");
     real.end();
 }

@@ -104,7 +104,7 @@ fn a_thread_that_another_process_holds_is_refused_by_name() {
 }
 
 #[test]
-fn further_folders_are_writable_and_instructions_reach_the_model() {
+fn further_folders_and_instructions_reach_the_model() {
     let mut real = Real::start();
     let more = real.folder.path().join("more");
     std::fs::create_dir(&more).expect("a folder");
@@ -115,12 +115,11 @@ fn further_folders_are_writable_and_instructions_reach_the_model() {
         ..context()
     };
     real.open_in("s1", context, SessionOptions::default());
-    let file = more.join("note.txt");
-    real.turn("s1", "m1", &format!("PATCH {} hello ;; SAY ok", file.display()));
-    assert!(!real.has_said("s1: RequestOpened"), "{:?}", real.said);
-    assert_eq!(std::fs::read_to_string(&file).expect("written").trim(), "hello");
+    real.turn("s1", "m1", "SAY ok");
     let asked = real.model.requests().last().expect("a request").body.to_string();
     assert!(asked.contains("always be kind to cats"));
+    // The temporary folder is writable in any case, so a patch there would show nothing: what the model is told does.
+    assert!(asked.contains(&format!("<root>{}</root>", more.display())), "{asked}");
     real.end();
 }
 
@@ -145,4 +144,48 @@ fn a_thread_comes_back_in_another_process_with_its_history_settled() {
     );
     real.turn("s1", "m2", "SAY two");
     real.end();
+}
+
+#[test]
+fn the_record_of_a_thread_says_what_was_said_live() {
+    let mut real = Real::start();
+    let thread = real.open("s1", SessionOptions::default());
+    real.turn("s1", "m1", "THINK hm ;; RUN echo hi ;; PATCH note.txt hello ;; SAY done");
+    real.turn("s1", "m2", "ERR 400");
+    let live: Vec<String> =
+        real.said.iter().filter_map(|line| item_line(line.strip_prefix("s1: ")?)).collect();
+    let record =
+        std::fs::read(record_of(&real.folder.path().join("codex/sessions"), &thread)).expect("its record");
+    let history = mainstay_agents::codex::rollout::read(&record, |_| None).expect("readable");
+    assert_eq!(history.head.thread.as_str(), thread);
+    let recorded: Vec<String> =
+        history.said.iter().filter_map(|event| item_line(&crate::render::event(event))).collect();
+    assert_eq!(recorded, live);
+    real.end();
+}
+
+/// What is the same live and recorded: the agent's items with their texts, and how turns ended.
+fn item_line(line: &str) -> Option<String> {
+    let (what, rest) = line.split_once(' ')?;
+    let words: Vec<&str> = rest.split(' ').collect();
+    match what {
+        "ItemCompleted" if words[3] != "UserMessage" => Some(words[..6.min(words.len())].join(" ")),
+        "TurnEnded" => Some(words[..2].join(" ")),
+        _ => None,
+    }
+}
+
+fn record_of(folder: &std::path::Path, thread: &str) -> std::path::PathBuf {
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("readable").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.display().to_string().ends_with(&format!("{thread}.jsonl")) {
+                return path;
+            }
+        }
+    }
+    panic!("no record of {thread}");
 }

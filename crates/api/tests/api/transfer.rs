@@ -41,6 +41,7 @@ fn a_session_moves_from_one_host_to_another() {
     assert_eq!((imported["id"].as_str(), imported["name"].as_str()), (Some(session.as_str()), Some("three")));
     let shown = there.client().get(&format!("/v1/sessions/{session}")).expect("an answer").json();
     assert_eq!(shown["id"], session.as_str());
+    assert_eq!(shown["imported"]["session"], session.as_str(), "{shown}");
     // What it says of itself is what a reader of its stream is told.
     let page = there.client().get(&format!("/v1/sessions/{session}/events")).expect("an answer").json();
     assert_eq!(page["events"][1]["type"], "session.imported", "{page}");

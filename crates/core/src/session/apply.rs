@@ -57,7 +57,8 @@ impl Session {
                     }
                 }
             }
-            Event::SessionImported { session, launch, .. } => {
+            Event::SessionImported { session, launch, from } => {
+                self.imported = Some(from.clone());
                 self.id = session.clone();
                 self.launch = launch.clone();
                 self.recovering = None;

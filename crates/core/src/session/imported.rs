@@ -4,13 +4,14 @@ use super::state::{Phase, Session};
 use super::{Moment, Out};
 use crate::event::{EpochReason, Event, ImportedFrom, SettlesBy};
 use crate::process::{ExitCause, ProcessExit};
+use crate::work::Provenance;
 use crate::{LaunchSnapshot, SessionId};
 
 impl Session {
     /// Makes a session that was folded from a file's journal one of this host, in a new epoch, `at_least` this one.
     /// Everything that was open ends: the process, if there is one, goes on elsewhere, and with it what it was given. What
     /// waits in the queue is paused, because the session that the file was made of may have sent it.
-    pub fn become_ours(
+    pub fn become_imported(
         &mut self,
         session: SessionId,
         launch: LaunchSnapshot,
@@ -24,6 +25,7 @@ impl Session {
         if self.phase != Phase::Free {
             self.settle_exit(ProcessExit::of(ExitCause::Abandoned), moment, out);
         }
+        self.cancel_waiting_controls(moment, out);
         // Only a process's history could have settled these, and it is not read here.
         self.give_up_on_history(moment, out);
         debug_assert!(
@@ -39,7 +41,7 @@ impl Session {
                 options: None,
                 archived: None,
                 queue_paused: Some(true),
-                by: crate::work::Provenance::Host,
+                by: Provenance::Unknown,
             };
             self.emit(out, moment.now, paused);
         }

@@ -420,9 +420,21 @@ impl Session {
 
     /// Begins a new epoch, `at_least` this one: the journal was rewound, or somebody may know another continuation of it.
     pub fn begin_epoch(&mut self, reason: EpochReason, at_least: u64, now: i64, out: &mut Out) {
+        self.begin_epoch_under(self.fence, reason, at_least, now, out);
+    }
+
+    /// As [`Self::begin_epoch`], under a fence that may be a higher one than before.
+    fn begin_epoch_under(
+        &mut self,
+        fence: Fence,
+        reason: EpochReason,
+        at_least: u64,
+        now: i64,
+        out: &mut Out,
+    ) {
         self.epoch = (self.epoch + 1).max(at_least);
         self.head = 0;
-        self.emit(out, now, Event::EpochStarted { reason });
+        self.emit_under(fence, out, now, Event::EpochStarted { reason });
     }
 
     /// Folds one event of the journal.

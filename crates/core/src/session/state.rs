@@ -4,7 +4,7 @@ use super::limits::{Budget, Limits, Spent};
 use crate::agent::AgentInfo;
 use crate::content::{Answer, ContentBlock, Failure, ItemKind, Origin, PermissionOption};
 use crate::digest::TextDigest;
-use crate::event::{QueueReason, RequestDeadline, RequestEnd, SettlesBy, ThreadOrigin};
+use crate::event::{ImportedFrom, QueueReason, RequestDeadline, RequestEnd, SettlesBy, ThreadOrigin};
 use crate::process::CloseOrder;
 use crate::question::Question;
 use crate::work::{ChildFields, Control, Goal, HistoryPoint, TaskFields, TaskKind, WorkEnd};
@@ -24,6 +24,10 @@ pub struct Session {
     pub name: Option<String>,
     /// Pinned for ever.
     pub launch: LaunchSnapshot,
+    /// The file that it came from last; None: it was made here. Absent in the snapshots of all others, so these have not
+    /// changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<ImportedFrom>,
     /// As they are to be: in force, or on their way.
     pub options: SessionOptions,
     /// What was in force before a change that the agent has not confirmed; None: nothing is unconfirmed.
@@ -449,6 +453,7 @@ impl Session {
             id,
             name: None,
             launch,
+            imported: None,
             options: SessionOptions {
                 model: None,
                 effort: None,

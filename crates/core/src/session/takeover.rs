@@ -29,8 +29,7 @@ impl Session {
     /// with what is made from now on.
     pub(super) fn raise_fence(&mut self, known: Fence, to: Fence, moment: &Moment<'_>, out: &mut Out) {
         if known >= self.fence {
-            let event = Event::EpochStarted { reason: EpochReason::FenceAhead };
-            self.emit_under(to, out, moment.now, event);
+            self.begin_epoch_under(to, EpochReason::FenceAhead, 0, moment.now, out);
         }
     }
 

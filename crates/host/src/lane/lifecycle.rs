@@ -8,6 +8,7 @@ use crate::conversations::Conversations;
 use crate::error::HostError;
 use crate::keeping::{Planted, Settled};
 use crate::processes::{self, Launch};
+use crate::room::ASK_EVERY;
 use mainstay_agents::Conversation;
 use mainstay_agents::launch::AgentKind;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
@@ -368,9 +369,23 @@ impl Lane {
         }
     }
 
+    /// As many processes run as may run: the sessions say so, and the process that was idle longest is asked to rest.
+    fn say_if_no_room(&mut self) {
+        if self.shared.processes.available_permits() > 0 {
+            return;
+        }
+        let _somebody_rests = self.shared.room.ask();
+        let Some(token) = self.process.as_ref().map(|process| process.token.clone()) else { return };
+        for at in self.bound_places() {
+            let fact = ProcessFact::AwaitsCapacity { process: token.clone() };
+            self.decide_own(at, Input::Process(fact));
+        }
+    }
+
     /// Starts the keeper of a committed reservation.
     pub(super) fn launch(&mut self, reserved: ReservedFolder) {
         let spec = self.launch_spec(&reserved.folder().token);
+        self.say_if_no_room();
         let (cancel, called_off) = oneshot::channel();
         let shared = self.shared.clone();
         let task = tokio::spawn(async move {
@@ -379,7 +394,19 @@ impl Lane {
                 Err(why) => return SpawnOutcome::Failed(why),
             };
             let (running, starting) = (shared.processes.clone(), shared.starting.clone());
-            let permits = async { (running.acquire_owned().await, starting.acquire_owned().await) };
+            let permits = async {
+                let mut running = std::pin::pin!(running.acquire_owned());
+                let running = loop {
+                    tokio::select! {
+                        biased;
+                        permit = &mut running => break permit,
+                        () = tokio::time::sleep(ASK_EVERY) => {
+                            let _somebody_rests = shared.room.ask();
+                        }
+                    }
+                };
+                (running, starting.acquire_owned().await)
+            };
             let (running, _starting) = tokio::select! {
                 // An order that came before anything was started wins.
                 biased;

@@ -179,6 +179,8 @@ impl Created {
         let mut member = Member::new(shared, key, machine, hub);
         member.out = out;
         member.submitted = (1, 0);
+        // The id may have been that of a session that is gone with a rewind.
+        member.pass_epoch_floor(shared);
         Ok(Self { member, creation: Creation { ops, prompt, answer, operation } })
     }
 
@@ -239,7 +241,17 @@ impl Member {
         member.since_snapshot = loaded.tail_rows;
         member.open = loaded.open;
         member.claims = row.process;
+        member.pass_epoch_floor(shared);
         Ok(member)
+    }
+
+    /// Begins a new epoch where the database was rewound since the session's last one: readers may know other events under
+    /// the numbers that would come next.
+    fn pass_epoch_floor(&mut self, shared: &Shared) {
+        let floor = shared.store.epoch_floor();
+        if self.machine.epoch < floor {
+            self.machine.begin_epoch(EpochReason::StoreRewound, floor, shared.now(), &mut self.out);
+        }
     }
 
     /// Takes the place of the same session before its batch was lost, with all who wait for it.

@@ -19,6 +19,7 @@ use crate::hub::Hubs;
 use crate::keeping::{Blocking, Clock, Keeping, Planted, Settled};
 use crate::link::{Link, LinkEvent};
 use crate::registry::{JoinSender, Registry, Seat};
+use crate::room::Room;
 use batch::{Batch, InFlight};
 use lifecycle::SpawnOutcome;
 pub(crate) use lifecycle::chain;
@@ -38,7 +39,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 pub(crate) use takeover::Adoption;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -79,6 +80,7 @@ pub(crate) struct Shared {
     pub(crate) housekeeping: Arc<tokio::sync::Notify>,
     pub(crate) processes: Arc<Semaphore>,
     pub(crate) starting: Arc<Semaphore>,
+    pub(crate) room: Room,
 }
 
 impl Shared {
@@ -240,6 +242,10 @@ pub(crate) struct Lane {
     answer_by: Option<Instant>,
     /// When the keeper is asked for a sign of life, while something is owed.
     ping_at: Option<Instant>,
+    /// Another start waits for room, and this lane's process was idle longest.
+    rest_asked: Arc<Notify>,
+    /// The process, and since when it is idle, as those who look for room know it.
+    idle_noted: Option<(ProcessKey, Option<Instant>)>,
     /// Unix ms, read once per input or batch.
     now: i64,
     kind: AgentKind,
@@ -280,6 +286,7 @@ enum Woken {
     Unanswered,
     Ping,
     Retry,
+    RestAsked,
     Due,
     Idle,
 }
@@ -380,6 +387,8 @@ impl Lane {
             unstall_at: None,
             answer_by: None,
             ping_at: None,
+            rest_asked: Arc::default(),
+            idle_noted: None,
         })
     }
 
@@ -439,6 +448,7 @@ impl Lane {
                 Woken::Unanswered => self.on_unanswered(),
                 Woken::Ping => self.ping(),
                 Woken::Retry => self.reload().await,
+                Woken::RestAsked => self.on_rest_asked(),
                 Woken::Due => self.on_due(),
                 Woken::Idle => self.on_idle(),
             }
@@ -450,6 +460,9 @@ impl Lane {
         self.withdraw_offer();
         if let Some(process) = &self.process {
             self.shared.registry.disown(process.key, &self.joined_by);
+        }
+        if let Some((process, _)) = self.idle_noted {
+            self.shared.room.note(process, None, &self.rest_asked);
         }
         for member in std::mem::take(&mut self.members) {
             self.release(member);
@@ -494,6 +507,7 @@ impl Lane {
             unstall_at,
             answer_by,
             ping_at,
+            rest_asked,
             ..
         } = self;
         let link = process.as_mut().and_then(|process| process.link.as_mut());
@@ -512,6 +526,7 @@ impl Lane {
             () = until(*answer_by), if live => Woken::Unanswered,
             () = until(*ping_at), if live => Woken::Ping,
             () = until(*retry_at) => Woken::Retry,
+            () = rest_asked.notified(), if live => Woken::RestAsked,
             () = until(due_at), if live => Woken::Due,
             () = until(idle_at), if live => Woken::Idle,
         }
@@ -585,7 +600,49 @@ impl Lane {
                 member.idle_since = Some(Instant::now());
             }
         }
+        self.note_idleness();
         false
+    }
+
+    /// Tells who looks for room since when the process is needed by nobody.
+    fn note_idleness(&mut self) {
+        let noted = self.process.as_ref().map(|process| (process.key, self.process_idle_since(process)));
+        if noted == self.idle_noted {
+            return;
+        }
+        if let Some((former, _)) = self.idle_noted
+            && noted.is_none_or(|(key, _)| key != former)
+        {
+            self.shared.room.note(former, None, &self.rest_asked);
+        }
+        if let Some((key, since)) = noted {
+            self.shared.room.note(key, since, &self.rest_asked);
+        }
+        self.idle_noted = noted;
+    }
+
+    /// None: a session needs it, or it is ending already.
+    fn process_idle_since(&self, process: &Process) -> Option<Instant> {
+        let rests = |member: &Member| {
+            member.idle_since.filter(|_| member.is_resumable() && member.machine.stopping.is_none())
+        };
+        let since: Option<Vec<Instant>> = self.bound().map(rests).collect();
+        since?.into_iter().max().filter(|_| process.final_exit.is_none())
+    }
+
+    /// Another start waits for room: this process rests, if nobody needs it still.
+    fn on_rest_asked(&mut self) {
+        let Some(process) = &self.process else { return };
+        // Noted again, if it stays.
+        self.idle_noted = Some((process.key, None));
+        let needed = |member: &Member| member.idle_since.is_none() || !member.is_resumable();
+        if self.bound().any(needed) {
+            return;
+        }
+        for at in self.bound_places() {
+            self.members[at].idle_since = None;
+            self.close_in_order(at, CloseOrder::Idle);
+        }
     }
 
     fn on_idle(&mut self) {

@@ -42,7 +42,7 @@ impl Host {
         let row = self.session(session).await?;
         Ok(Export {
             store: self.store(),
-            blocking: self.blocking(),
+            blocking: self.shared().blocking,
             row,
             digest: TextDigest::default(),
             rows: 0,

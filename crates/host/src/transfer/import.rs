@@ -139,7 +139,7 @@ impl Host {
             return Ok((SessionId(String::new()), replay));
         }
         let gone = |_| HostError::ShuttingDown;
-        let checking = self.blocking().run(move || {
+        let checking = self.shared().blocking.run(move || {
             let verified = read::verify(file.rewound()?)?;
             Ok::<_, ImportError>((verified, file))
         });
@@ -149,7 +149,7 @@ impl Host {
         let _same_session = self.turn(&format!("session {id}")).await;
         let shared = self.shared();
         let import = Import { shared: shared.clone(), verified, file, id: id.clone(), launch, operation };
-        let importing = self.blocking().run(move || import.carry_out());
+        let importing = self.shared().blocking.run(move || import.carry_out());
         let (answered, committed) = importing.await.map_err(gone)??;
         shared.hubs.feed_moved(committed.feed_head);
         Ok((id, answered))
@@ -171,6 +171,7 @@ impl Host {
                 additional_directories: there.additional_directories.clone(),
                 mcp_servers: there.mcp_servers.clone(),
                 instructions: there.instructions.clone(),
+                source: None,
                 // Another machine's accounts are not this one's.
                 account_home: there.account_home.clone().filter(|_| same_host),
                 source: None,
@@ -259,7 +260,7 @@ impl Import {
         // Above what a reader can know of this id, from here or from where the file was made.
         let epoch = store.epoch_floor().max(store.commit_number() + 1);
         let mut out = Out::default();
-        session.become_ours(self.id.clone(), self.launch.clone(), from, epoch, &moment, &mut out);
+        session.become_imported(self.id.clone(), self.launch.clone(), from, epoch, &moment, &mut out);
         let journaled = journal::rows(key, &session, stood, &out.events, &mut staged.open);
         let cursor = Cursor { epoch: session.epoch, seq: session.head };
 

@@ -244,6 +244,14 @@ impl Codex {
                     _ => self.refuse(id, "no active turn to interrupt"),
                 }
             }
+            // It has no commands in the background and no goal: taken, and nothing comes of it.
+            (
+                Some("thread/backgroundTerminals/clean" | "thread/goal/set" | "thread/goal/clear"),
+                Some(id),
+            ) => {
+                self.answer(id, json!({}));
+            }
+            (Some("thread/goal/get"), Some(id)) => self.answer(id, json!({ "goal": null })),
             (None, Some(id)) => self.decided(&id, &message, truth),
             (method, id) => truth.violations.push(format!("the agent received {method:?} with id {id:?}")),
         }

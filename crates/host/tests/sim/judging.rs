@@ -72,12 +72,21 @@ impl Run {
                         Some(row) => {
                             return Err(format!("a reader got #{} where #{} is durable", line.seq, row.seq));
                         }
+                        // Its journal may be purged as soon as its deletion is durable.
+                        None if self.is_deleted(reader.session) => {}
                         None => return Err(format!("a reader got #{}, which is not durable", line.seq)),
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether the session's deletion is durable.
+    fn is_deleted(&self, session: usize) -> bool {
+        let world = self.world.lock();
+        let row = world.disk.session_by_id(session_id(session).as_str());
+        row.is_ok_and(|row| row.is_none_or(|row| row.deleted))
     }
 
     /// Everything that must always hold.
@@ -243,7 +252,7 @@ impl Run {
         self.follow(host, readers, true).await?;
         for session in 0..SESSIONS {
             let Some(judge) = &self.judges[session] else { continue };
-            if judge.fold.as_ref().is_some_and(|fold| fold.deleted) {
+            if judge.fold.as_ref().is_some_and(|fold| fold.deleted) || self.is_deleted(session) {
                 continue;
             }
             let id = session_id(session);

@@ -1,6 +1,5 @@
 //! A host on a store of choice, with a clock that stands still and no keepers.
 
-use mainstay_agents::AgentKind;
 use mainstay_core::{AgentName, HostId, ProcessToken};
 use mainstay_host::fault::FaultPlan;
 use mainstay_host::keeping::{Blocking, Clock, Keeping, Link, Seams, Settled};
@@ -125,7 +124,7 @@ impl World {
 }
 
 pub(crate) fn config(folder: &Path, name: &str, retention: Retention) -> HostConfig {
-    let agent = AgentConfig::new(AgentKind::Acp, vec!["/nowhere/agent".to_owned()]);
+    let agent = AgentConfig::new(mainstay_agents::AgentKind::Acp, vec!["/nowhere/agent".to_owned()]);
     HostConfig {
         home: folder.join("state"),
         host_id: HostId::from(name),

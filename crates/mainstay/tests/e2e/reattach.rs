@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// What the keeper writes into the spool when it cuts the connection.
-const CUT: &[u8] = b"spool_limit";
+pub(crate) const CUT: &[u8] = b"spool_limit";
 
 fn files_below(folder: &Path) -> Vec<std::path::PathBuf> {
     let mut files = Vec::new();
@@ -24,7 +24,7 @@ fn files_below(folder: &Path) -> Vec<std::path::PathBuf> {
     files
 }
 
-fn any_holds(folder: &Path, wanted: &[u8]) -> bool {
+pub(crate) fn any_holds(folder: &Path, wanted: &[u8]) -> bool {
     let holds = |bytes: Vec<u8>| bytes.windows(wanted.len()).any(|window| window == wanted);
     files_below(folder).iter().any(|file| std::fs::read(file).is_ok_and(holds))
 }

@@ -223,6 +223,14 @@ impl Client {
         self.request("PATCH", path, &[], Some(body.to_string().as_bytes()))
     }
 
+    /// `PUT path` with a JSON body.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    pub fn put(&self, path: &str, body: &Value) -> io::Result<Response> {
+        self.request("PUT", path, &[], Some(body.to_string().as_bytes()))
+    }
+
     /// `DELETE path`.
     ///
     /// # Errors

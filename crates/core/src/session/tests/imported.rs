@@ -17,7 +17,7 @@ fn take_over(bench: &mut Bench, at_least: u64) -> Vec<Effect> {
     let moment = Moment { now: 20, capabilities: &bench.capabilities, fresh: &fresh };
     let mut out = Out::default();
     let launch = LaunchSnapshot { cwd: "/elsewhere".to_owned(), ..launch() };
-    bench.session.become_ours(SessionId::from("here"), launch, from, at_least, &moment, &mut out);
+    bench.session.become_imported(SessionId::from("here"), launch, from, at_least, &moment, &mut out);
     let mut folded = Session::from_first(&bench.journal[0]).expect("first");
     bench.journal.extend(out.events);
     bench.journal[1..].iter().for_each(|stamped| folded.apply(stamped));
@@ -28,6 +28,8 @@ fn take_over(bench: &mut Bench, at_least: u64) -> Vec<Effect> {
 fn check_nothing_runs(session: &Session) {
     assert!(session.turns.is_empty() && session.items.is_empty() && session.requests.is_empty());
     assert_eq!((session.phase, &session.process, &session.unverifiable), (Phase::Free, &None, &None));
+    assert!(session.tasks.is_empty() && session.children.is_empty() && session.controls.is_empty());
+    assert!(session.imported.is_some());
     assert!(session.nothing_owed(), "something would be sent by itself: {:?}", session.submissions);
     assert_eq!((session.id.as_str(), session.launch.cwd.as_str()), ("here", "/elsewhere"));
 }

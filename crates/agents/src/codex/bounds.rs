@@ -1,0 +1,75 @@
+//! The bounds of what the adapter keeps and asks, each with what happens over it.
+
+/// Approvals of one thread that are open at once. One more is declined, with a notice: the state must stay small.
+pub(super) const MAX_OPEN_REQUESTS: usize = 32;
+
+/// The longest answer, in bytes of JSON, that is kept to be given again after a lost connection. A longer one is not: the
+/// request then stays unconfirmed.
+pub(super) const MAX_KEPT_ANSWER_BYTES: usize = 1024;
+
+/// The longest rights, in bytes of JSON, that can be granted. Longer ones are declined, with a notice.
+pub(super) const MAX_PERMISSIONS_BYTES: usize = 2 * 1024;
+
+/// Rules about hosts that are offered with one approval.
+pub(super) const MAX_NETWORK_RULES: usize = 4;
+
+/// The longest proposed rule, in bytes of JSON, that is offered for ever. A longer one is not offered.
+pub(super) const MAX_AMENDMENT_BYTES: usize = 512;
+
+/// Tries of one interrupt. Measured: 2 to 11 were needed. After the last one the user is told.
+pub(super) const MAX_INTERRUPT_TRIES: u32 = 20;
+
+/// Tries to take a thread up again on one connection. After the last one the thread is looked at again on the next
+/// connection, and the user was told.
+pub(super) const MAX_REATTACH_TRIES: u32 = 20;
+
+/// The longest message, in bytes of JSON, that is kept to be given a second time where another turn runs than the one
+/// that was expected. A longer one returns to the queue instead.
+pub(super) const MAX_STEER_BYTES: usize = 16 * 1024;
+
+/// Where the ids of interrupts begin. A stop goes out also where the store refuses to record it; its id is then forgotten
+/// and given again. Its late answer may meet another interrupt, never a message.
+pub(super) const INTERRUPT_IDS: u64 = 1 << 48;
+
+/// Turns that are asked for at once: whole turns may be large.
+pub(super) const HISTORY_PAGE: u32 = 10;
+
+/// Turns that are asked for at once where a page could not be read: what was too long may then fit. Where it still
+/// cannot be read, only the ends of the turns are asked for; where that fails too, the question stays without an answer.
+pub(super) const SMALL_HISTORY_PAGE: u32 = 2;
+
+/// Pages that are read for one question. What is not found in them is not proven absent.
+pub(super) const MAX_HISTORY_PAGES: u32 = 100;
+
+/// Sub-agents of one session that are followed at once.
+pub(super) const MAX_CHILDREN: usize = 32;
+
+/// What threads said, in bytes, that no session has yet. A sub-agent's first words come before it is named; what has no
+/// room is not shown, and what it asks is refused, with a notice.
+pub(super) const MAX_STRANGER_BYTES: usize = 16 * 1024;
+
+/// Requests of ours that are unanswered at once. Measured: 400 at once are all answered, of 1,000 some are dropped
+/// without a word. Above this number reads wait for an answer to one before; what carries a message or a stop never waits.
+pub(super) const MAX_IN_FLIGHT: usize = 50;
+
+/// Reads that wait for their turn. More than that many sessions never share a process; one more is refused at once,
+/// as if the server had.
+pub(super) const MAX_WAITING: usize = 200;
+
+/// How long an answer may take, ms by the keeper's clock, before it is said to be overdue. A read is then given up; what
+/// carries a message or opens a thread is only said to be late, because it may still be taken.
+pub(super) const ANSWER_WITHIN_MS: i64 = 120_000;
+
+/// Open items of one thread that are remembered, to be closed with their turn. An older one stays open until it
+/// completes or the process ends.
+pub(super) const MAX_OPEN_ITEMS: usize = 32;
+
+/// Frames of a thread, in bytes, that are kept while it is being opened. Later ones are left out, with a notice: the
+/// history and the whole texts of finished items have what they said.
+pub(super) const MAX_EARLY_BYTES: usize = 12 * 1024;
+
+/// What open requests of one thread take in the state, in bytes. One more is declined, with a notice.
+pub(super) const MAX_REQUEST_BYTES: usize = 16 * 1024;
+
+/// What kept answers of one thread take in the state, in bytes. Over it an answer is not kept.
+pub(super) const MAX_ANSWER_BYTES: usize = 8 * 1024;

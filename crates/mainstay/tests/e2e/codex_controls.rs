@@ -1,0 +1,225 @@
+//! What is asked of the real Codex beside messages, over HTTP: goals, compaction, reviews, going back, branching, adopting,
+//! questions and forms.
+
+use crate::support::{DEADLINE, Follower, World, answer, follow_turn, interrupt, is, send};
+use mainstay_testkit::agents::{codex_binary, sibling_binary};
+use mainstay_testkit::codex::CodexHome;
+use mainstay_testkit::http::{Client, Sse};
+use mainstay_testkit::peer::Peer;
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
+
+fn post(client: &Client, session: &str, what: &str, body: &Value, status: u16) -> Value {
+    let path = format!("/v1/sessions/{session}/{what}");
+    client.post(&path, body).expect("answers").expect_status(status).json()
+}
+
+fn put_goal(client: &Client, session: &str, body: &Value) {
+    let path = format!("/v1/sessions/{session}/goal");
+    client.put(&path, body).expect("answers").expect_status(202);
+}
+
+fn done(follower: &mut Follower, sse: &mut Sse) -> Value {
+    let ended = follower.until(sse, "the end of what was asked", is("control.ended"));
+    assert_eq!(ended["state"], "done", "{ended}");
+    ended
+}
+
+#[test]
+fn a_goal_makes_turns_by_itself_and_says_whose_they_are() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "codex", "SAY first");
+    let mut follower = follow_turn(&host.client(), &session);
+    let mut sse = follower.open(&host.client(), &session);
+    put_goal(&host.client(), &session, &json!({ "objective": "win" }));
+    follower.until(&mut sse, "the goal's end", |event| {
+        event["type"] == "goal.updated" && event["goal"]["state"] == "complete"
+    });
+    follower.until(&mut sse, "the last turn's end", is("turn.ended"));
+    let origins = ["turn.started", "turn.updated"].iter().flat_map(|kind| follower.of_type(kind));
+    assert_eq!(origins.filter(|event| event["origin"] == "goal").count(), 3);
+    let by: Vec<&Value> = follower.of_type("goal.updated").iter().map(|event| &event["by"]).collect();
+    assert!(by.first() == Some(&&json!("user")) && by.contains(&&json!("agent")), "{by:?}");
+    world.end(host);
+}
+
+#[test]
+fn a_stop_pauses_the_goal_so_that_it_starts_no_further_turn() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "codex", "SAY first");
+    let mut follower = follow_turn(&host.client(), &session);
+    let mut sse = follower.open(&host.client(), &session);
+    send(&host.client(), &session, "GATED 3 g");
+    follower.until(&mut sse, "the turn", is("turn.started"));
+    put_goal(&host.client(), &session, &json!({ "objective": "win" }));
+    done(&mut follower, &mut sse);
+    interrupt(&host.client(), &session);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let paused = |event: &Value| event["type"] == "goal.updated" && event["goal"]["state"] == "paused";
+    if !follower.events.iter().any(paused) {
+        follower.until(&mut sse, "the pause", paused);
+    }
+    send(&host.client(), &session, "SAY on");
+    follower.until(&mut sse, "the next turn's end", is("turn.ended"));
+    assert!(
+        !follower.events.iter().any(|event| event["origin"] == "goal"),
+        "a turn started for a goal that was stopped"
+    );
+    world.end(host);
+}
+
+#[test]
+fn the_context_is_compacted_and_work_reviewed_in_turns_of_their_own() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "codex", "SAY first");
+    let mut follower = follow_turn(&host.client(), &session);
+    let mut sse = follower.open(&host.client(), &session);
+    post(&host.client(), &session, "compact", &json!({}), 202);
+    follower.until(&mut sse, "the compaction", |event| event["title"] == "The conversation was compacted");
+    follower.until(&mut sse, "its turn's end", is("turn.ended"));
+    post(&host.client(), &session, "review", &json!({ "instructions": "SAY looks good" }), 202);
+    follower.until(&mut sse, "the review", |event| event["title"] == "A review began");
+    follower.until(&mut sse, "its turn's end", is("turn.ended"));
+    send(&host.client(), &session, "SAY after");
+    follower.until(&mut sse, "the next turn's end", is("turn.ended"));
+    assert!(follower.agent_text().ends_with("after"), "{}", follower.agent_text());
+    world.end(host);
+}
+
+#[test]
+fn a_session_goes_back_and_is_branched() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "codex", "SAY one");
+    let mut follower = follow_turn(&host.client(), &session);
+    let mut sse = follower.open(&host.client(), &session);
+    send(&host.client(), &session, "SAY two");
+    follower.until(&mut sse, "the second turn's end", is("turn.ended"));
+    let turns: Vec<String> = follower
+        .of_type("turn.ended")
+        .iter()
+        .map(|event| event["turn"].as_str().expect("a turn").to_owned())
+        .collect();
+    let body = json!({ "last_turn": turns[0], "prompt": "SAY three" });
+    let branch = post(&host.client(), &session, "fork", &body, 201);
+    let branch = branch["id"].as_str().expect("an id").to_owned();
+    let of_branch = follow_turn(&host.client(), &branch);
+    assert_eq!(
+        of_branch.of_type("thread.linked")[0]["how"],
+        "forked",
+        "{:?}",
+        of_branch.of_type("thread.linked")
+    );
+    let asked = world.model.requests().last().expect("a request").body.to_string();
+    assert!(asked.contains("SAY one") && !asked.contains("SAY two"), "{asked}");
+    post(&host.client(), &session, "rewind", &json!({ "before": turns[1] }), 202);
+    follower.until(&mut sse, "the way back", is("thread.rewound"));
+    send(&host.client(), &session, "SAY four");
+    follower.until(&mut sse, "the next turn's end", is("turn.ended"));
+    let asked = world.model.requests().last().expect("a request").body.to_string();
+    assert!(asked.contains("SAY one") && !asked.contains("SAY two") && asked.contains("SAY four"), "{asked}");
+    world.end(host);
+}
+
+#[test]
+fn a_question_in_plan_mode_is_answered() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "codex", "SAY first");
+    let mut follower = follow_turn(&host.client(), &session);
+    let mut sse = follower.open(&host.client(), &session);
+    let path = format!("/v1/sessions/{session}");
+    host.client()
+        .patch(&path, &json!({ "options": { "mode": "plan" } }))
+        .expect("answers")
+        .expect_status(200);
+    send(&host.client(), &session, "ASK which colour? ;; SAY ok");
+    let opened = follower.until(&mut sse, "the question", is("request.opened"));
+    assert_eq!(
+        (&opened["kind"], &opened["questions"][0]["text"]),
+        (&json!("question"), &json!("which colour?"))
+    );
+    let request = opened["request"].as_str().unwrap();
+    let answers = json!({ "answers": { "q1": { "selected": ["Beta"] } } });
+    post(&host.client(), &session, &format!("requests/{request}/answer"), &answers, 200);
+    let closed = follower.until(&mut sse, "its end", is("request.closed"));
+    assert_eq!(closed["confirmed"], true, "{closed}");
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let told = world.model.requests().iter().any(|request| request.body.to_string().contains("Beta\\\""));
+    assert!(told, "the model was not told the answer");
+    world.end(host);
+}
+
+#[test]
+fn a_form_of_an_mcp_server_is_filled_in_after_the_host_died() {
+    let world = World::new();
+    let mut host = world.start();
+    let server = sibling_binary("scripted-mcp").display().to_string();
+    let body = json!({ "agent": "codex", "cwd": world.workspace(), "prompt": "TOOL mcp__mm.ask {} ;; SAY ok",
+                       "mcp_servers": [{ "name": "mm", "command": server, "args": [], "env": [] }] });
+    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
+    let session = made["id"].as_str().expect("an id").to_owned();
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    let opened = follower.until(&mut sse, "the approval", is("request.opened"));
+    answer(&host.client(), &session, opened["request"].as_str().unwrap(), "accept").expect_status(200);
+    let opened = follower.until(&mut sse, "the form", |event| {
+        event["type"] == "request.opened" && event["kind"] == "elicitation"
+    });
+    host.kill9();
+    follower.until_broken(&mut sse);
+    let host = world.start();
+    let mut sse = follower.open(&host.client(), &session);
+    let request = opened["request"].as_str().unwrap();
+    let filled = json!({ "accept": true, "content": { "name": "Ada" } });
+    post(&host.client(), &session, &format!("requests/{request}/answer"), &filled, 200);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let told = follower
+        .events
+        .iter()
+        .any(|event| event["type"] == "item.completed" && event.to_string().contains("Ada"));
+    assert!(told, "the server was not told the answer");
+    world.end(host);
+}
+
+/// A thread that Codex made by itself, without us: one turn, and the process is gone.
+fn foreign_thread(world: &World, prompt: &str) -> String {
+    let folder = world.home.root().join("codex-home");
+    let home = CodexHome { home: folder.join("home"), codex_home: folder.join("codex") };
+    let mut command = Command::new(codex_binary());
+    command
+        .arg("app-server")
+        .env_clear()
+        .envs(home.env())
+        .current_dir(world.home.workspace())
+        .stderr(Stdio::null());
+    let mut codex = Peer::start(command);
+    let client = json!({ "name": "other", "title": "Other", "version": "0" });
+    codex.request("initialize", json!({ "clientInfo": client, "capabilities": {} }), DEADLINE);
+    codex.notify("initialized", json!({}));
+    let started = codex.request("thread/start", json!({ "cwd": world.workspace() }), DEADLINE);
+    let thread = started["result"]["thread"]["id"].as_str().expect("a thread").to_owned();
+    let input = json!([{ "type": "text", "text": prompt }]);
+    codex.request("turn/start", json!({ "threadId": thread, "input": input }), DEADLINE);
+    codex.wait_for(DEADLINE, "the turn's end", |message| message["method"] == "turn/completed");
+    thread
+}
+
+#[test]
+fn an_existing_thread_is_adopted() {
+    let world = World::new();
+    let thread = foreign_thread(&world, "SAY one");
+    let host = world.start();
+    let body = json!({ "agent": "codex", "cwd": world.workspace(), "prompt": "SAY two", "adopt": { "thread": thread } });
+    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
+    let session = made["id"].as_str().expect("an id").to_owned();
+    let follower = follow_turn(&host.client(), &session);
+    let linked = follower.of_type("thread.linked")[0];
+    assert_eq!((&linked["how"], &linked["thread"]), (&json!("adopted"), &json!(thread)), "{linked}");
+    let asked = world.model.requests().last().expect("a request").body.to_string();
+    assert!(asked.contains("SAY one") && asked.contains("SAY two"), "{asked}");
+    world.end(host);
+}
