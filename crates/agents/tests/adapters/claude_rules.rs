@@ -12,7 +12,11 @@ const THREAD: &str = "c-1";
 
 /// A process that answered `initialize`, with its session bound.
 fn connected() -> Harness {
-    let mut harness = Harness::new(AgentKind::Claude, Life::NewEachStep);
+    connected_in(Life::NewEachStep)
+}
+
+fn connected_in(life: Life) -> Harness {
+    let mut harness = Harness::new(AgentKind::Claude, life);
     harness.conversation = Some(THREAD.to_owned());
     harness.bind("s1");
     harness.connect();
@@ -272,6 +276,26 @@ fn another_conversation_than_the_process_was_started_for_is_refused() {
     let mut harness = connected();
     let lines = brief(&harness.open("s1", Some("c-2")));
     assert!(lines[0].starts_with("ThreadRefused ") && lines[0].contains("thread_missing"), "{lines:?}");
+}
+
+#[test]
+fn what_is_offered_is_asked_for_again_without_a_conversation() {
+    // What is told and not taken is in memory only.
+    let mut harness = connected_in(Life::OneLife);
+    assert!(harness.ask_catalogue());
+    assert_eq!(harness.sent[0]["request"]["subtype"], "initialize");
+    let models = json!([
+        {"value": "default", "displayName": "Default", "supportedEffortLevels": ["low", "high"]},
+        {"value": "small", "description": "fast"},
+    ]);
+    let answer = json!({"models": models, "account": {"tokenSource": "none"}});
+    assert!(answered(&mut harness, "catalogue", &answer).is_empty());
+    let catalogue = harness.catalogue().expect("told");
+    let offered = catalogue.models.expect("listed");
+    assert!(offered[0].default && offered[0].efforts == ["low", "high"], "{offered:?}");
+    assert_eq!((offered[1].name.as_str(), offered[1].description.as_deref()), ("small", Some("fast")));
+    assert_eq!(catalogue.account, Some(json!({"tokenSource": "none"})));
+    assert_eq!(harness.catalogue(), None, "given once");
 }
 
 #[test]
