@@ -174,7 +174,6 @@ impl Host {
                 source: None,
                 // Another machine's accounts are not this one's.
                 account_home: there.account_home.clone().filter(|_| same_host),
-                source: None,
                 prompt: None,
             },
         )
