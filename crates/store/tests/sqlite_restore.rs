@@ -170,3 +170,34 @@ fn a_damaged_database_is_put_aside_with_its_wal() {
     assert_eq!(fs::read(file(&home, "test.db.replaced-1-wal")).unwrap(), b"its wal");
     assert_eq!(head(&home.open(), session), 0);
 }
+
+/// Each step of a restoration that was killed right behind it: the old database is whole, and the next one succeeds.
+#[test]
+fn what_a_killed_restoration_left_is_in_nobodys_way() {
+    let home = Home::new();
+    let backup = file(&home, "copy.db");
+    let store = home.open();
+    let session = create(&store, "a");
+    backup_file(&home.path(), &backup).unwrap();
+    commit(&store, vec![append(session, 0, "behind it")]);
+    drop(store);
+    // While it copied.
+    for name in ["test.db.restoring", "test.db.restoring-wal", "test.db.restoring.unfinished"] {
+        fs::write(file(&home, name), "half of something").unwrap();
+    }
+    // Behind the mark, before the exchange: one rewind too many is told, which harms nobody.
+    let mark = file(&home, "test.db.high_water");
+    fs::write(&mark, format!("{:020} {:020}\n", 9, 0)).unwrap();
+    let opened = open(&home.path(), SqliteOptions::default());
+    assert_eq!((opened.rewound.unwrap().mark, head(&opened.store, session)), (9, 1));
+    drop(opened);
+    // Behind the second name of the old one.
+    fs::hard_link(home.path(), file(&home, "test.db.replaced-1")).unwrap();
+    assert_eq!(head(&home.open(), session), 1);
+
+    let restored = restore_file(&backup, &home.path()).unwrap();
+    assert_eq!(restored.replaced, Some(file(&home, "test.db.replaced-2")));
+    assert!(!names(&home).iter().any(|name| name.contains("restoring")), "{:?}", names(&home));
+    assert_eq!(head(&home.open(), session), 0);
+    assert_eq!(head(&open(&file(&home, "test.db.replaced-1"), SqliteOptions::default()).store, session), 1);
+}

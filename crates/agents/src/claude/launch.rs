@@ -4,11 +4,10 @@ use crate::launch::{AtSpoolLimit, Conversation, LaunchPlan, LaunchRequest, Plann
 
 /// Variables that make the program say when it works and write its transcript before it says that a turn is over; and
 /// that keep it from changing itself or speaking with anybody but the model.
-const FIXED: [(&str, &str); 4] = [
+const FIXED: [(&str, &str); 3] = [
     ("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1"),
     ("CLAUDE_CODE_EAGER_FLUSH", "1"),
     ("DISABLE_AUTOUPDATER", "1"),
-    ("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "1"),
 ];
 
 /// What a command of the program finds in its environment. A host that was itself started by such a command must not

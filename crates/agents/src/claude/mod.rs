@@ -28,6 +28,7 @@ mod wire;
 use crate::adapter::{
     Adapter, CannotTell, InHistory, Incoming, Record, StateChange, ThreadContext, Translated,
 };
+use crate::catalogue::Catalogue;
 use crate::rpc;
 use crate::sessions::{CONNECTION_SCOPE, Sessions, encode};
 use mainstay_core::agent::{NoticeLevel, TakenProof};
@@ -44,6 +45,8 @@ pub struct ClaudeAdapter {
     connection: Connection,
     connection_changed: bool,
     sessions: Sessions<Thread>,
+    /// What the agent offers, told and not taken.
+    catalogue: Option<Catalogue>,
 }
 
 impl Default for ClaudeAdapter {
@@ -76,6 +79,7 @@ impl ClaudeAdapter {
             connection: Connection::default(),
             connection_changed: false,
             sessions: Sessions::default(),
+            catalogue: None,
         }
     }
 
@@ -290,6 +294,19 @@ impl Adapter for ClaudeAdapter {
             Decision::Control { id, control } => self.control(at, id, control, out),
             Decision::CloseThread => Err(CannotTell::Unsupported("close_thread")),
         }
+    }
+
+    fn ask_catalogue(&mut self, out: &mut Translated) -> bool {
+        let may = self.connection.number.is_some() && self.connection.handshake == Handshake::Done;
+        if may {
+            // A second one changes nothing and tells all again (measured).
+            out.send(&self.initialize(&Asked::Catalogue));
+        }
+        may
+    }
+
+    fn take_catalogue(&mut self) -> Option<Catalogue> {
+        self.catalogue.take()
     }
 
     fn changes(&mut self) -> Vec<StateChange> {

@@ -1,9 +1,10 @@
 //! Opening the conversation that the process was started for, and its settings.
 
-use super::state::{Handshake, MAX_ID_BYTES, MAX_MODELS, Model, Opening, Setting};
+use super::state::{Handshake, MAX_EFFORTS, MAX_ID_BYTES, MAX_MODELS, Model, Opening, Setting};
 use super::wire::Asked;
 use super::{ClaudeAdapter, text, warn};
 use crate::adapter::{CannotTell, InHistory, Translated};
+use crate::catalogue::{self, Catalogue};
 use crate::sessions::kept;
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
 use mainstay_core::content::{Failure, FailureCode};
@@ -40,6 +41,29 @@ impl ClaudeAdapter {
     pub(super) fn version_told(&mut self, answer: &Value) {
         let version = answer.pointer("/response/version").and_then(Value::as_str).unwrap_or_default();
         self.change_connection().version = version.chars().take(MAX_ID_BYTES).collect();
+    }
+
+    pub(super) fn catalogue_told(&mut self, answer: &Value) {
+        let Some(response) = answer.get("response") else { return };
+        let offered = |model: &Value| {
+            let id = text(model, "value")?.to_owned();
+            let efforts = model.get("supportedEffortLevels").and_then(Value::as_array);
+            let efforts = efforts.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+            Some(catalogue::Model {
+                name: text(model, "displayName").unwrap_or(&id).to_owned(),
+                description: text(model, "description").map(str::to_owned),
+                default: id == "default",
+                efforts: efforts.collect(),
+                id,
+                ..catalogue::Model::default()
+            })
+        };
+        let models = response.get("models").and_then(Value::as_array);
+        self.catalogue = Some(Catalogue {
+            models: models.map(|models| models.iter().filter_map(offered).collect()),
+            account: response.get("account").cloned(),
+            ..Catalogue::default()
+        });
     }
 
     /// A result before the handshake: there is no such conversation, and the process ends.
@@ -341,10 +365,11 @@ fn models(response: &Value) -> Vec<Model> {
     let read = |model: &Value| {
         let value = text(model, "value").filter(short)?.to_owned();
         let efforts = model.get("supportedEffortLevels").and_then(Value::as_array);
-        let efforts = efforts.into_iter().flatten().filter_map(Value::as_str).filter(short);
+        let efforts = efforts.into_iter().flatten().filter_map(Value::as_str);
+        let efforts = efforts.filter(|effort| effort.len() <= MAX_EFFORTS.1);
         Some(Model {
             resolved: text(model, "resolvedModel").filter(short).unwrap_or(&value).to_owned(),
-            efforts: efforts.map(str::to_owned).take(16).collect(),
+            efforts: efforts.map(str::to_owned).take(MAX_EFFORTS.0).collect(),
             value,
         })
     };

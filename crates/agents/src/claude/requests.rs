@@ -37,6 +37,7 @@ impl ClaudeAdapter {
         match Asked::of_id(id) {
             Some(Asked::Version) => self.version_told(answer),
             Some(Asked::Initialize) => self.initialized(at, answer, out),
+            Some(Asked::Catalogue) => self.catalogue_told(answer),
             Some(Asked::ListOpen) => self.open_listed(at, answer, out),
             Some(Asked::Set(setting)) => self.set(at, setting, answer, out),
             Some(Asked::Control(control)) => self.control_answered(at, control, answer, out),

@@ -12,22 +12,24 @@ pub(super) const STATE_VERSION: u32 = 1;
 
 /// Requests of the agent that are open at once. The main conversation asks one at a time (measured), each background
 /// sub-agent may ask one more. One more is denied, with a notice: it must be kept to be answered.
-pub(super) const MAX_OPEN_REQUESTS: usize = 64;
+pub(super) const MAX_OPEN_REQUESTS: usize = 32;
 /// Bytes of what open requests carry that are kept beside their ids. What does not fit is asked of the agent again when
 /// the answer is there (a second `initialize` lists what is open); the state must stay small.
-pub(super) const MAX_KEPT_REQUEST_BYTES: usize = 24 * 1024;
+pub(super) const MAX_KEPT_REQUEST_BYTES: usize = 16 * 1024;
 /// The longest id of a request, in bytes; the agent's own are UUIDs. One with a longer id is refused.
 pub(super) const MAX_REQUEST_ID_BYTES: usize = 128;
 /// Models of the agent's own list that are remembered; it lists five. Names of later ones are not checked.
-pub(super) const MAX_MODELS: usize = 64;
+pub(super) const MAX_MODELS: usize = 16;
+/// Efforts of one model that are remembered, and the longest name of one, in bytes; a model has five.
+pub(super) const MAX_EFFORTS: (usize, usize) = (8, 32);
 /// Calls that a person declined and whose results are still to come. An older one shows as failed.
-pub(super) const MAX_DECLINED: usize = 64;
+pub(super) const MAX_DECLINED: usize = 32;
 /// Content blocks of one message that stream at once; the protocol has one. The oldest of more ends as it stands.
 pub(super) const MAX_OPEN_BLOCKS: usize = 16;
 /// Background tasks that run at once. Later ones are shown by their calls only.
-pub(super) const MAX_TASKS: usize = 128;
+pub(super) const MAX_TASKS: usize = 64;
 /// The longest id of the agent's that becomes a key, in bytes. What has a longer one is passed on unmodelled.
-pub(super) const MAX_ID_BYTES: usize = 256;
+pub(super) const MAX_ID_BYTES: usize = 128;
 
 /// How far the handshake is.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -46,6 +46,8 @@ pub(super) struct Delta<'a> {
 pub(super) enum Asked {
     Initialize,
     Version,
+    /// Asked again for what it offers.
+    Catalogue,
     /// Asked again for what is open.
     ListOpen,
     Set(super::state::Setting),
@@ -61,6 +63,7 @@ impl Asked {
         match self {
             Self::Initialize => "initialize".to_owned(),
             Self::Version => "version".to_owned(),
+            Self::Catalogue => "catalogue".to_owned(),
             Self::ListOpen => "list-open".to_owned(),
             Self::Set(Setting::Mode) => "set-mode".to_owned(),
             Self::Set(Setting::Model) => "set-model".to_owned(),
@@ -77,6 +80,7 @@ impl Asked {
         Some(match id {
             "initialize" => Self::Initialize,
             "version" => Self::Version,
+            "catalogue" => Self::Catalogue,
             "list-open" => Self::ListOpen,
             "set-mode" => Self::Set(Setting::Mode),
             "set-model" => Self::Set(Setting::Model),
@@ -153,6 +157,7 @@ mod tests {
         let all = [
             Asked::Initialize,
             Asked::Version,
+            Asked::Catalogue,
             Asked::ListOpen,
             Asked::Set(Setting::Mode),
             Asked::Set(Setting::Model),

@@ -5,7 +5,12 @@ use super::state::Asked;
 use crate::adapter::Translated;
 use crate::catalogue::{Catalogue, Model};
 use crate::rpc::RpcError;
+use mainstay_core::SessionOptions;
+use mainstay_core::content::{Failure, FailureCode};
 use serde_json::{Value, json};
+
+/// What the server calls it where no tier is chosen.
+const UNSET_TIER: &str = "default";
 
 /// One of the reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -69,9 +74,35 @@ impl CodexAdapter {
         }
         let asks = |asked: &Asked| matches!(asked, Asked::Catalogue(_));
         if !self.asking().any(asks) {
+            if let Some(models) = &self.gathering.models {
+                self.models.clone_from(models);
+            }
             self.gathered = Some(std::mem::take(&mut self.gathering));
         }
     }
+}
+
+/// Whether a model takes the effort and the tier that are wanted. The server checks neither (measured): it takes any word,
+/// and the turns fail. A model that is not listed, or says nothing about them, is not judged.
+pub(super) fn check_options(
+    models: &[Model],
+    model: Option<&String>,
+    wanted: &SessionOptions,
+) -> Result<(), Failure> {
+    let Some(model) = model.and_then(|name| models.iter().find(|of| of.id == *name)) else { return Ok(()) };
+    for (what, wanted, taken) in
+        [("efforts", &wanted.effort, &model.efforts), ("tiers", &wanted.tier, &model.tiers)]
+    {
+        if let Some(wanted) = wanted
+            && !taken.is_empty()
+            && !taken.contains(wanted)
+            && wanted != UNSET_TIER
+        {
+            let message = format!("{} takes the {what} {}, not {wanted:?}", model.id, taken.join(", "));
+            return Err(Failure::new(FailureCode::AgentRefused, message));
+        }
+    }
+    Ok(())
 }
 
 fn model(model: &Value) -> Option<Model> {

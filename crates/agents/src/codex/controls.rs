@@ -2,7 +2,7 @@
 //! what runs beside the turn, going back. Each has one answer, and ends once.
 
 use super::state::{Asked, Handshake, PendingSettings, Phase};
-use super::{CodexAdapter, errors, goals, threads};
+use super::{CodexAdapter, catalogue, errors, goals, threads};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc::RpcError;
 use mainstay_core::content::{Failure, FailureCode};
@@ -81,6 +81,8 @@ impl CodexAdapter {
         let refused = |message: &str| Err(Failure::new(FailureCode::AgentRefused, message));
         match control {
             Control::SetOptions { changed, .. } => {
+                let model = changed.model.as_ref().or(state.in_force.model.as_ref());
+                catalogue::check_options(&self.models, model, changed)?;
                 let mut params =
                     threads::changed_settings(changed, &state.in_force, &self.sessions.slot(at).context)?;
                 params["threadId"] = json!(thread);

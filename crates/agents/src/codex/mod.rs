@@ -35,7 +35,7 @@ mod threads;
 mod turns;
 
 use crate::adapter::{Adapter, CannotTell, Incoming, Record, Shown, StateChange, ThreadContext, Translated};
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, Model};
 use crate::rpc::{self, Dialect, Inbound, RpcError};
 use crate::sessions::{CONNECTION_SCOPE, Sessions, encode, kept};
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
@@ -58,6 +58,8 @@ pub struct CodexAdapter {
     /// Not saved: what was not answered is asked for again by whoever wants it.
     gathering: Catalogue,
     gathered: Option<Catalogue>,
+    /// The models that were listed last. Not saved: without them options are not checked here.
+    models: Vec<Model>,
 }
 
 impl Default for CodexAdapter {
@@ -99,6 +101,7 @@ impl CodexAdapter {
             at: 0,
             gathering: Catalogue::default(),
             gathered: None,
+            models: Vec::new(),
         }
     }
 

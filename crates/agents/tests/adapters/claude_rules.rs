@@ -12,7 +12,11 @@ const THREAD: &str = "c-1";
 
 /// A process that answered `initialize`, with its session bound.
 fn connected() -> Harness {
-    let mut harness = Harness::new(AgentKind::Claude, Life::NewEachStep);
+    connected_in(Life::NewEachStep)
+}
+
+fn connected_in(life: Life) -> Harness {
+    let mut harness = Harness::new(AgentKind::Claude, life);
     harness.conversation = Some(THREAD.to_owned());
     harness.bind("s1");
     harness.connect();
@@ -275,6 +279,26 @@ fn another_conversation_than_the_process_was_started_for_is_refused() {
 }
 
 #[test]
+fn what_is_offered_is_asked_for_again_without_a_conversation() {
+    // What is told and not taken is in memory only.
+    let mut harness = connected_in(Life::OneLife);
+    assert!(harness.ask_catalogue());
+    assert_eq!(harness.sent[0]["request"]["subtype"], "initialize");
+    let models = json!([
+        {"value": "default", "displayName": "Default", "supportedEffortLevels": ["low", "high"]},
+        {"value": "small", "description": "fast"},
+    ]);
+    let answer = json!({"models": models, "account": {"tokenSource": "none"}});
+    assert!(answered(&mut harness, "catalogue", &answer).is_empty());
+    let catalogue = harness.catalogue().expect("told");
+    let offered = catalogue.models.expect("listed");
+    assert!(offered[0].default && offered[0].efforts == ["low", "high"], "{offered:?}");
+    assert_eq!((offered[1].name.as_str(), offered[1].description.as_deref()), ("small", Some("fast")));
+    assert_eq!(catalogue.account, Some(json!({"tokenSource": "none"})));
+    assert_eq!(harness.catalogue(), None, "given once");
+}
+
+#[test]
 fn options_are_set_and_confirmed() {
     let mut harness = open();
     let changed = SessionOptions { mode: Some("acceptEdits".to_owned()), ..SessionOptions::default() };
@@ -424,12 +448,35 @@ fn every_request_is_answered_also_those_of_kinds_that_are_not_known() {
 #[test]
 fn one_request_more_than_can_be_kept_is_denied() {
     let mut harness = open();
-    for number in 0..64 {
+    for number in 0..32 {
         harness.message(&can_use_tool(&format!("r{number}"), "Bash", &json!({"command": "ls"})));
         assert!(harness.sent.is_empty());
     }
-    harness.message(&can_use_tool("r64", "Bash", &json!({"command": "ls"})));
+    harness.message(&can_use_tool("r32", "Bash", &json!({"command": "ls"})));
     assert_eq!(harness.sent[0]["response"]["response"]["behavior"], "deny");
+}
+
+/// As much as the bounds allow stays within what may be saved (the harness checks it after each step).
+#[test]
+fn the_state_is_bounded() {
+    let mut harness = open();
+    let long = |name: &str, number: usize| format!("{name}{number:0>width$}", width = 128 - name.len());
+    for number in 0..40 {
+        let id = long("r", number);
+        let input = json!({"command": "x".repeat(700)});
+        let mut asked = can_use_tool(&id, "Bash", &input);
+        asked["request"]["tool_use_id"] = json!(long("toolu", number));
+        harness.message(&asked);
+    }
+    for number in 0..100 {
+        let (id, tool) = (long("b", number), long("toolu", number));
+        let started =
+            json!({"task_id": id, "task_type": "local_bash", "description": "d", "tool_use_id": tool});
+        system(&mut harness, "task_started", started);
+    }
+    for number in 0..32 {
+        harness.answer("s1", &long("r", number), select("deny"), Vec::new()).expect("is open");
+    }
 }
 
 #[test]

@@ -336,7 +336,8 @@ fn servers_folders_and_instructions_are_handed_over_each_time() {
 
 #[test]
 fn what_the_agent_offers_is_read_on_demand_and_a_refused_part_is_absent() {
-    let mut harness = Harness::new(AgentKind::Codex, Life::OneLife);
+    let mut harness = Harness::new(AgentKind::Codex, Life::NewEachStep);
+    harness.live_on();
     harness.bind("s1");
     assert!(!harness.ask_catalogue(), "not connected");
     handshake(&mut harness);
@@ -391,4 +392,37 @@ fn a_review_is_one_turn_though_it_begins_under_another_id_than_it_ends_under() {
     let said = harness.message(&ended("R", "interrupted"));
     assert_eq!(said.last().map(String::as_str), Some("s1: TurnEnded R Interrupted -"));
     assert!(harness.start("s1", "m1", "x").is_ok());
+}
+
+#[test]
+fn an_effort_that_the_model_does_not_take_is_refused_where_the_models_are_known() {
+    let mut harness = Harness::new(AgentKind::Codex, Life::OneLife);
+    harness.bind("s1");
+    handshake(&mut harness);
+    harness.open("s1", None);
+    answer(&mut harness, "thread/start", &thread("T"));
+    let bogus = SessionOptions { effort: Some("bogus".to_owned()), ..model("big") };
+    assert_eq!(
+        harness.control("s1", "k1", set_options(bogus.clone())).len(),
+        1,
+        "nothing is known: it is asked"
+    );
+    harness.ask_catalogue();
+    let sent: Vec<(Value, Value)> =
+        harness.sent.iter().map(|frame| (frame["id"].clone(), frame["method"].clone())).collect();
+    for (id, method) in sent {
+        let efforts = json!([{ "reasoningEffort": "low", "description": "" }]);
+        let message = match method.as_str() {
+            Some("model/list") => json!({ "id": id, "result": { "data": [
+                { "id": "big", "model": "big", "displayName": "Big", "supportedReasoningEfforts": efforts }] } }),
+            _ => json!({ "id": id, "error": { "code": -32600, "message": "no" } }),
+        };
+        harness.message(&message);
+    }
+    let said = harness.control("s1", "k2", set_options(bogus));
+    assert!(said[0].contains("refused") && said[0].contains("big takes the efforts low"), "{said:?}");
+    let good = SessionOptions { effort: Some("low".to_owned()), ..model("big") };
+    assert!(harness.control("s1", "k3", set_options(good))[0].contains("thread/settings/update"));
+    let unlisted = SessionOptions { effort: Some("odd".to_owned()), ..model("mine") };
+    assert!(harness.control("s1", "k4", set_options(unlisted))[0].contains("thread/settings/update"));
 }

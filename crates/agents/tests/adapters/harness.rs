@@ -136,6 +136,11 @@ impl Harness {
         }
     }
 
+    /// From now on the adapter lives on: for what it gathers and does not save.
+    pub(crate) fn live_on(&mut self) {
+        self.life = Life::OneLife;
+    }
+
     /// A new adapter from what was saved, as after a crash of the host.
     pub(crate) fn reload(&mut self) {
         self.adapter = adapter(self.kind);

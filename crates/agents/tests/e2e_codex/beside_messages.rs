@@ -203,3 +203,17 @@ fn a_review_is_interrupted() {
     real.turn("s1", "m1", "SAY on");
     real.end();
 }
+
+#[test]
+fn what_the_agent_offers_is_listed() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    let catalogue = real.catalogue();
+    let models = catalogue.models.expect("models");
+    assert!(models.iter().any(|model| model.default), "{models:?}");
+    let known = models.iter().find(|model| model.id == "gpt-5.5").expect("the model of the tests");
+    assert!(!known.efforts.is_empty(), "{known:?}");
+    assert!(catalogue.account.is_some_and(|account| account["requiresOpenaiAuth"] == false));
+    assert!(catalogue.rate_limits.is_none(), "without a sign-in nobody can tell");
+    real.end();
+}

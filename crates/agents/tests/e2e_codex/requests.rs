@@ -90,7 +90,7 @@ fn a_form_of_an_mcp_server_is_filled_in() {
         },
     );
     let (key, opened) = real.request("s1");
-    assert!(opened.contains("Elicitation \"Who are you?\""), "{opened}");
+    assert!(opened.contains("Elicitation \"Your name?\""), "{opened}");
     real.answer("s1", &key, Answer::Submit { content: Some(json!({ "name": "Ada" })) });
     real.turn_ended("s1");
     let call =

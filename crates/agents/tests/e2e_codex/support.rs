@@ -1,7 +1,7 @@
 //! A real Codex with an adapter in front of it.
 
 use crate::harness::{Harness, Life, context};
-use mainstay_agents::{AgentKind, ThreadContext};
+use mainstay_agents::{AgentKind, Catalogue, ThreadContext};
 use mainstay_core::content::Answer;
 use mainstay_core::work::Control;
 use mainstay_core::{ContentBlock, Decision, SessionOptions};
@@ -217,6 +217,25 @@ impl Real {
         self.tell(session, &decision);
         let settled = format!("{session}: RequestSettled {key} confirmed");
         self.until("the confirmation", |line| line == settled);
+    }
+
+    /// What the agent offers.
+    #[track_caller]
+    pub(crate) fn catalogue(&mut self) -> Catalogue {
+        self.harness.live_on();
+        assert!(self.harness.ask_catalogue(), "it can be asked");
+        self.went(Vec::new());
+        let give_up = Instant::now() + DEADLINE;
+        loop {
+            if let Some(catalogue) = self.harness.catalogue() {
+                return catalogue;
+            }
+            let left = give_up.saturating_duration_since(Instant::now());
+            let line = self.peer.as_mut().and_then(|peer| peer.next(left));
+            let Some(Line::Json(message)) = line else { continue };
+            let lines = self.harness.message(&message);
+            self.went(lines);
+        }
     }
 
     pub(crate) fn has_said(&self, head: &str) -> bool {

@@ -195,4 +195,45 @@ mod tests {
         assert_eq!(InboxState::from_block(&block, &boot), None);
         assert_eq!(InboxState::from_block(&block[..50], &boot), None);
     }
+
+    /// The block is overwritten in place and never synced: a disk may keep any of the sectors of any of its versions.
+    #[test]
+    fn a_block_of_which_the_disk_kept_a_part_is_an_older_one_or_damaged() {
+        const SECTOR: usize = 128;
+        let boot = [1; BOOT_ID_LEN];
+        let version = |n: u64| {
+            let early: Vec<u64> = (n + 2..n + 30).collect();
+            InboxState {
+                recorded: n + 30,
+                started: n,
+                written: n - 1,
+                early_started: early.clone(),
+                early_written: early,
+                is_of_this_boot: true,
+            }
+        };
+        let blocks: Vec<Vec<u8>> = (1..6).map(|n| version(n).to_block(&boot)).collect();
+        let mut damaged = 0;
+        for first in 0..blocks.len() {
+            for second in 0..blocks.len() {
+                for kept in 0..1_u32 << BLOCK_LEN.div_ceil(SECTOR) {
+                    let mut disk = blocks[first].clone();
+                    for (sector, bytes) in disk.chunks_mut(SECTOR).enumerate() {
+                        if kept >> sector & 1 == 1 {
+                            let from = sector * SECTOR;
+                            bytes.copy_from_slice(&blocks[second][from..from + bytes.len()]);
+                        }
+                    }
+                    match InboxState::from_block(&disk, &boot) {
+                        Some(state) => assert!(
+                            state == version(first as u64 + 1) || state == version(second as u64 + 1),
+                            "a state that never was: {state:?}"
+                        ),
+                        None => damaged += 1,
+                    }
+                }
+            }
+        }
+        assert!(damaged > 100, "{damaged}");
+    }
 }

@@ -1,5 +1,5 @@
-//! An MCP server over lines with one tool, `ask`, which asks its caller's user for a name before it answers: for tests of
-//! servers that a session pins, and of forms.
+//! An MCP server over lines for tests of servers that a session pins, and of forms: `ask` asks its caller's user for a
+//! name before it answers, `note` says what it was given.
 
 use std::io::{self, BufRead, Lines, StdinLock, Write};
 
@@ -22,10 +22,20 @@ fn main() -> io::Result<()> {
                 "capabilities": { "tools": {} },
                 "serverInfo": { "name": "scripted", "version": "1" },
             }),
-            "tools/list" => json!({ "tools": [{
-                "name": "ask", "description": "Asks for a name.",
-                "inputSchema": { "type": "object", "properties": {} },
-            }] }),
+            "tools/list" => json!({ "tools": [
+                {
+                    "name": "ask", "description": "Asks for a name.",
+                    "inputSchema": { "type": "object", "properties": {} },
+                },
+                {
+                    "name": "note", "description": "Notes a text.",
+                    "inputSchema": { "type": "object", "properties": { "text": { "type": "string" } } },
+                },
+            ] }),
+            "tools/call" if message.pointer("/params/name").is_some_and(|name| name == "note") => {
+                let text = message.pointer("/params/arguments").map(Value::to_string).unwrap_or_default();
+                json!({ "content": [{ "type": "text", "text": text }] })
+            }
             "tools/call" => {
                 let answer = ask(&mut lines)?;
                 let text = format!("{} from {}", answer, std::env::var("SCRIPTED_MCP").unwrap_or_default());
