@@ -572,8 +572,13 @@ impl Session {
     }
 
     fn no_message_waits(&self) -> bool {
-        let rests =
-            |open: &OpenSubmission| open.paused || matches!(open.state, SubmissionState::Doubtful { .. });
+        // What waits for a larger budget waits for a user, as what is paused does.
+        let held_back = self.budget_used_up().is_some();
+        let rests = |open: &OpenSubmission| {
+            open.paused
+                || matches!(open.state, SubmissionState::Doubtful { .. })
+                || (held_back && matches!(open.state, SubmissionState::Accepted { .. }))
+        };
         self.submissions.iter().all(rests)
     }
 }

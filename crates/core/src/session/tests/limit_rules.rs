@@ -165,6 +165,7 @@ fn budgets_of_turns_and_tokens_hold_messages_back_and_say_which() {
     bench.send("m2");
     assert_eq!(waits(&bench), Some(QueueReason::Budget));
     assert!(bench.session.status().reason.is_some_and(|reason| reason.contains("max_turns")));
+    assert!(bench.session.nothing_owed(), "the agent may rest until somebody raises the budget");
     limits(&mut bench, Limits { max_turns: Some(2), ..Limits::default() });
     assert!(bench.session.input_untaken(), "a larger budget lets it go on");
 }
