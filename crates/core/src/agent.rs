@@ -395,8 +395,13 @@ pub enum AgentEvent {
     Plan(Value),
     /// Context and cost, as the agent counts them.
     Usage(Value),
-    /// What was used since the session began, for budgets; what the agent does not say is None.
-    Spent(Spent),
+    /// What the agent's counters show, for budgets; what it does not count is None.
+    Spent {
+        /// As counted since the counters began.
+        counter: Spent,
+        /// They begin with each process anew (Claude, measured); else they go on with the thread (Codex, measured).
+        of_process: bool,
+    },
     /// What is in force, as the agent reports it: what it does not report is None and stays as it was. It confirms what
     /// was asked for where it says the same.
     Options(SessionOptions),

@@ -660,9 +660,14 @@ pub enum Event {
     /// What was used so far.
     #[serde(rename = "spent.updated")]
     SpentUpdated {
-        /// As the agent counts.
+        /// Since the session began.
         #[serde(flatten)]
         spent: Spent,
+        /// What the agent's counters showed.
+        counter: Spent,
+        /// They begin with each process anew.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        of_process: bool,
     },
     /// A budget is used up; the turn is being stopped.
     #[serde(rename = "budget.reached")]

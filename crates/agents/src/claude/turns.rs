@@ -8,6 +8,7 @@ use mainstay_core::agent::{NoticeLevel, SteerRefusal, TakenProof};
 use mainstay_core::content::{
     ContentBlock, Failure, FailureCode, ItemFields, ItemKind, ItemStatus, Origin, Outcome, StopReason,
 };
+use mainstay_core::session::Spent;
 use mainstay_core::{AgentEvent, ItemKey, ProviderTurn, SessionOptions, SubmissionId};
 use serde_json::{Value, json};
 
@@ -248,6 +249,10 @@ impl ClaudeAdapter {
             "modelUsage": line.get("modelUsage"),
             "total_cost_usd": line.get("total_cost_usd"),
         });
+        let counter = counted(line);
+        if counter != Spent::default() {
+            self.say(at, AgentEvent::Spent { counter, of_process: true }, out);
+        }
         self.end_turn(at, end, Some(usage), out);
     }
 
@@ -362,4 +367,21 @@ fn provider_words(line: &Value, turn: &Turn) -> Value {
         "terminal_reason": line.get("terminal_reason"),
         "errors": line.get("errors"),
     })
+}
+
+/// What this process used so far: both counters go on from turn to turn and begin with the process (measured).
+fn counted(line: &Value) -> Spent {
+    const TOKENS: [&str; 4] =
+        ["inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"];
+    let models = line.get("modelUsage").and_then(Value::as_object);
+    let of_model = |model: &Value| TOKENS.iter().filter_map(|name| model.get(name)?.as_u64()).sum::<u64>();
+    let tokens = models.filter(|models| !models.is_empty()).map(|models| models.values().map(of_model).sum());
+    let dollars = line.get("total_cost_usd").and_then(Value::as_f64).filter(|dollars| *dollars >= 0.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "not negative, and a cost beyond u64 is the largest there is"
+    )]
+    let cost_micros = dollars.map(|dollars| (dollars * 1_000_000.0).round() as u64);
+    Spent { tokens, cost_micros }
 }

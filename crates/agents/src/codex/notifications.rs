@@ -5,6 +5,7 @@ use crate::adapter::Translated;
 use crate::rpc;
 use mainstay_core::agent::{NoticeLevel, TakenProof};
 use mainstay_core::content::{ItemFields, ItemKind};
+use mainstay_core::session::Spent;
 use mainstay_core::work::Provenance;
 use mainstay_core::{AgentEvent, ItemKey, ProviderTurn, ThreadId};
 use serde::Deserialize;
@@ -214,6 +215,10 @@ impl CodexAdapter {
             "thread/tokenUsage/updated" => {
                 self.answer_complete(at, text("turnId"));
                 let usage = params.get("tokenUsage").cloned().unwrap_or_default();
+                if let Some(tokens) = usage.pointer("/total/totalTokens").and_then(Value::as_u64) {
+                    let counter = Spent { tokens: Some(tokens), cost_micros: None };
+                    out.say(&session, AgentEvent::Spent { counter, of_process: false });
+                }
                 out.say(&session, AgentEvent::Usage(usage));
             }
             "thread/settings/updated" => {

@@ -151,7 +151,9 @@ pub(crate) fn event(event: &AgentEvent) -> String {
         AgentEvent::ThreadClosed => "ThreadClosed".to_owned(),
         AgentEvent::Plan(entries) => format!("Plan {}", json(entries)),
         AgentEvent::Usage(usage) => format!("Usage {}", json(usage)),
-        AgentEvent::Spent(spent) => format!("Spent {}", json(spent)),
+        AgentEvent::Spent { counter, of_process } => {
+            format!("Spent {}{}", json(counter), if *of_process { " by this process" } else { "" })
+        }
         AgentEvent::Options(of) => format!("Options {}", options(of)),
         AgentEvent::Commands(commands) => format!("Commands {}", json(commands)),
         AgentEvent::Notice { level, message, provider } => {

@@ -118,7 +118,7 @@ impl Session {
                 self.emit(out, moment.now, Event::PlanUpdated { entries, by: Provenance::Agent });
             }
             AgentEvent::Usage(usage) => self.emit(out, moment.now, Event::UsageUpdated { usage }),
-            AgentEvent::Spent(spent) => self.count(spent, moment, out),
+            AgentEvent::Spent { counter, of_process } => self.count(counter, of_process, moment, out),
             AgentEvent::Options(options) => self.options_reported(&options, moment, out),
             AgentEvent::Commands(commands) => self.emit(out, moment.now, Event::CommandsUpdated { commands }),
             AgentEvent::Notice { level, message, provider } => {

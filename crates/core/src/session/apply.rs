@@ -1,5 +1,6 @@
 //! The fold: how each event changes the state. The same function for live work and for recovery.
 
+use super::limits::Spent;
 use super::state::{
     ClosedRequest, EndedChild, EndedTask, Link, OpenChild, OpenControl, OpenItem, OpenRequest,
     OpenSubmission, OpenTask, OpenTurn, PastTurn, Phase, RequestState, Retrying, Session, StartRetry,
@@ -83,6 +84,9 @@ impl Session {
                     ended.key = None;
                 }
                 self.options_told = None;
+                if self.counts_by_process {
+                    self.counter = Spent::default();
+                }
             }
             Event::LeaseHeld { .. } => {
                 self.phase = Phase::Held;
@@ -365,7 +369,10 @@ impl Session {
                     Some(StartRetry { attempt: *attempt, next_at: Some(*next_at), failure: failure.clone() });
             }
             Event::LimitsUpdated { limits } => self.limits.clone_from(limits),
-            Event::SpentUpdated { spent } => self.spent = *spent,
+            Event::SpentUpdated { spent, counter, of_process } => {
+                (self.spent, self.counter) = (*spent, *counter);
+                self.counts_by_process = *of_process;
+            }
             Event::BudgetReached { budget, turn } => {
                 if let Some(open) = self.turn_mut(turn) {
                     open.budget = Some(*budget);

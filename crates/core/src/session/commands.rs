@@ -56,11 +56,15 @@ impl Session {
                 if let Some(limits) = limits {
                     self.set_limits(limits, moment, out);
                 }
+                let told_name = name.clone().flatten();
                 if name.is_some() || archived.is_some() {
                     let by = if name.is_some() { Provenance::User } else { Provenance::Unknown };
                     let updated =
                         Event::SessionUpdated { name, options: None, archived, queue_paused: None, by };
                     self.emit(out, moment.now, updated);
+                }
+                if let Some(name) = told_name.filter(|_| self.may_rename(moment)) {
+                    self.ask(Control::Rename { name }, Provenance::User, moment, out);
                 }
                 if let Some(options) = options {
                     self.set_options(options, moment, out);

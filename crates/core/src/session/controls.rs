@@ -43,6 +43,11 @@ impl Session {
         Ok(Reply::Asked { control })
     }
 
+    /// Whether the agent keeps the session's name and can be told a new one now.
+    pub(super) fn may_rename(&self, moment: &Moment<'_>) -> bool {
+        moment.capabilities.rename && self.may_ask() && self.controls.len() < MAX_OPEN_CONTROLS
+    }
+
     /// Asks, and tells the agent at once where that may be. The caller has checked that the agent can.
     pub(super) fn ask(
         &mut self,

@@ -108,6 +108,13 @@ fn reached(used: Option<u64>, most: Option<u64>) -> bool {
     used.zip(most).is_some_and(|(used, most)| used >= most)
 }
 
+/// A sum that goes on with what a counter shows. One that shows less than before began anew.
+fn summed(sum: Option<u64>, before: Option<u64>, now: Option<u64>) -> Option<u64> {
+    let now = now?;
+    let before = before.filter(|before| *before <= now).unwrap_or(0);
+    Some(sum.unwrap_or(0).saturating_add(now - before))
+}
+
 impl Session {
     /// The budget that keeps the next turn from starting.
     #[must_use]
@@ -128,16 +135,20 @@ impl Session {
         }
     }
 
-    /// What the agent counted. A budget that it shows to be used up stops the turn.
-    pub(super) fn count(&mut self, spent: Spent, moment: &Moment<'_>, out: &mut Out) {
-        let newer = Spent {
-            tokens: spent.tokens.or(self.spent.tokens),
-            cost_micros: spent.cost_micros.or(self.spent.cost_micros),
+    /// What the agent's counters show. A budget that they show to be used up stops the turn.
+    pub(super) fn count(&mut self, counter: Spent, of_process: bool, moment: &Moment<'_>, out: &mut Out) {
+        let counter = Spent {
+            tokens: counter.tokens.or(self.counter.tokens),
+            cost_micros: counter.cost_micros.or(self.counter.cost_micros),
         };
-        if newer == self.spent {
+        if counter == self.counter {
             return;
         }
-        self.emit(out, moment.now, Event::SpentUpdated { spent: newer });
+        let spent = Spent {
+            tokens: summed(self.spent.tokens, self.counter.tokens, counter.tokens),
+            cost_micros: summed(self.spent.cost_micros, self.counter.cost_micros, counter.cost_micros),
+        };
+        self.emit(out, moment.now, Event::SpentUpdated { spent, counter, of_process });
         let budget = match self.budget_used_up() {
             Some(budget @ (Budget::Tokens | Budget::Cost)) => budget,
             _ => return,

@@ -323,9 +323,32 @@ impl Session {
     /// # Errors
     /// [`Refusal`] with a stable code. `IllegalInput` means that host or adapter broke their part.
     pub fn handle(&mut self, input: Input, moment: &Moment<'_>, out: &mut Out) -> Result<Reply, Refusal> {
-        if self.handing.is_some() && !matches!(input, Input::Handed { .. } | Input::NotHanded { .. }) {
-            return Err(Refusal::illegal("handing a message over", "any other input"));
+        if self.handing.is_some() {
+            match input {
+                Input::Handed { .. } | Input::NotHanded { .. } => {}
+                // Said while what was decided before the message is told: its turn comes after the message.
+                Input::Agent(event) => {
+                    self.deferred.push_back(event);
+                    return Ok(Reply::Done);
+                }
+                _ => return Err(Refusal::illegal("handing a message over", "any other input")),
+            }
         }
+        let reply = self.decide(input, moment, out)?;
+        while self.handing.is_none()
+            && self.phase != Phase::Free
+            && let Some(event) = self.deferred.pop_front()
+        {
+            self.on_agent(event, moment, out)?;
+        }
+        if self.phase == Phase::Free {
+            // Of a process whose end is settled.
+            self.deferred.clear();
+        }
+        Ok(reply)
+    }
+
+    fn decide(&mut self, input: Input, moment: &Moment<'_>, out: &mut Out) -> Result<Reply, Refusal> {
         match input {
             Input::Command(command) => self.on_command(command, moment, out),
             Input::Agent(event) => self.on_agent(event, moment, out).map(|()| Reply::Done),

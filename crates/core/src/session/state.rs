@@ -1,7 +1,7 @@
 //! What a session is: the fold of its journal.
 
 use super::limits::{Budget, Limits, Spent};
-use crate::agent::AgentInfo;
+use crate::agent::{AgentEvent, AgentInfo};
 use crate::content::{Answer, ContentBlock, Failure, ItemKind, Origin, PermissionOption};
 use crate::digest::TextDigest;
 use crate::event::{ImportedFrom, QueueReason, RequestDeadline, RequestEnd, SettlesBy, ThreadOrigin};
@@ -110,6 +110,10 @@ pub struct Session {
     pub limits: Limits,
     /// What was used, as the agent counts it.
     pub spent: Spent,
+    /// What the agent's counters showed last.
+    pub counter: Spent,
+    /// They begin with each process anew.
+    pub counts_by_process: bool,
     /// How long turns ran, in milliseconds.
     pub turn_ms: u64,
     /// Starts that were refused in a row for causes that pass.
@@ -129,6 +133,9 @@ pub struct Session {
     /// The message between its decision and `Handed`: never at rest, never in a snapshot.
     #[serde(skip)]
     pub(crate) handing: Option<Handing>,
+    /// What the agent said meanwhile: never at rest, never in a snapshot.
+    #[serde(skip)]
+    pub(crate) deferred: VecDeque<AgentEvent>,
 }
 
 /// A message whose frames the lane is making.
@@ -508,6 +515,8 @@ impl Session {
                 requests: None,
             },
             spent: Spent { tokens: None, cost_micros: None },
+            counter: Spent { tokens: None, cost_micros: None },
+            counts_by_process: false,
             turn_ms: 0,
             start_retry: None,
             awaits_capacity: false,
@@ -517,6 +526,7 @@ impl Session {
             unmodelled_count: 0,
             unmodelled_bytes: 0,
             handing: None,
+            deferred: VecDeque::new(),
         }
     }
 
@@ -562,8 +572,13 @@ impl Session {
     }
 
     fn no_message_waits(&self) -> bool {
-        let rests =
-            |open: &OpenSubmission| open.paused || matches!(open.state, SubmissionState::Doubtful { .. });
+        // What waits for a larger budget waits for a user, as what is paused does.
+        let held_back = self.budget_used_up().is_some();
+        let rests = |open: &OpenSubmission| {
+            open.paused
+                || matches!(open.state, SubmissionState::Doubtful { .. })
+                || (held_back && matches!(open.state, SubmissionState::Accepted { .. }))
+        };
         self.submissions.iter().all(rests)
     }
 }

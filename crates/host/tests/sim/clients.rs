@@ -5,7 +5,8 @@ use crate::run::{Run, SESSIONS, session_id};
 use mainstay_core::content::{Answer, ContentBlock, Delivery};
 use mainstay_core::operation::Fingerprint;
 use mainstay_core::process::CloseOrder;
-use mainstay_core::session::StopScope;
+use mainstay_core::session::{DefaultAnswer, Limits, RequestPolicy, StopScope};
+use mainstay_core::work::Control;
 use mainstay_core::{AgentName, Command, RequestId, SessionOptions, SubmissionId};
 use mainstay_host::{Host, HostError, NewSessionRequest, Operation};
 use mainstay_store::Store;
@@ -40,7 +41,7 @@ impl Run {
         if self.judges[session].is_none() {
             return self.create(host, session);
         }
-        let command = match self.chance.below(23) {
+        let command = match self.chance.below(27) {
             0..=6 => return self.send(host, session),
             7..=11 => return self.answer(host, session),
             12 => Command::Interrupt(StopScope::Turn(None)),
@@ -60,6 +61,33 @@ impl Run {
             17 | 18 => Command::ResumeQueue,
             19 if self.fold(session).is_some_and(|fold| fold.unverifiable.is_some()) => Command::Abandon,
             19 => Command::StartFresh,
+            23 | 24 => Command::Update {
+                name: None,
+                options: Some(SessionOptions {
+                    model: Some(format!("model {}", self.chance.below(3))),
+                    ..SessionOptions::default()
+                }),
+                archived: None,
+                limits: None,
+            },
+            25 => Command::Control(if self.chance.hits(1, 2) {
+                Control::ClearGoal
+            } else {
+                Control::SetGoal { objective: "all green".to_owned(), token_budget: None }
+            }),
+            26 => Command::Update {
+                name: None,
+                options: None,
+                archived: None,
+                limits: Some(Limits {
+                    max_turns: self.chance.hits(1, 8).then_some(2),
+                    requests: self
+                        .chance
+                        .hits(1, 2)
+                        .then_some(RequestPolicy { after_ms: 2_000, answer: DefaultAnswer::Decline }),
+                    ..Limits::default()
+                }),
+            },
             20 if self.chance.hits(1, 6) => Command::Delete,
             20 | 21 => Command::Update {
                 name: Some(self.chance.hits(1, 2).then(|| "named".to_owned())),

@@ -244,9 +244,25 @@ impl Codex {
                     _ => self.refuse(id, "no active turn to interrupt"),
                 }
             }
-            // It has no commands in the background and no goal: taken, and nothing comes of it.
+            // The settings in force are told after the answer, by a word of their own.
+            (Some("thread/settings/update"), Some(id)) => {
+                if !self.threads.contains_key(&thread) {
+                    return self.refuse(id, "thread not found");
+                }
+                self.answer(id, json!({}));
+                // Now and then the server has another mind.
+                let taken = if chance.hits(1, 8) { json!("another") } else { params["model"].clone() };
+                let told = json!({ "threadId": thread, "threadSettings": { "model": taken } });
+                self.notify(&thread, "thread/settings/updated", told);
+            }
+            // It has no commands in the background, no goal and no name: taken, and nothing comes of it.
             (
-                Some("thread/backgroundTerminals/clean" | "thread/goal/set" | "thread/goal/clear"),
+                Some(
+                    "thread/backgroundTerminals/clean"
+                    | "thread/goal/set"
+                    | "thread/goal/clear"
+                    | "thread/name/set",
+                ),
                 Some(id),
             ) => {
                 self.answer(id, json!({}));

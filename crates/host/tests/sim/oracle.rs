@@ -319,7 +319,8 @@ impl Judge {
                 Fate::Doubtful => matches!(status, "requires_action" | "recovering" | "closed"),
                 Fate::Open => {
                     let paused = fold.submissions.iter().any(|open| open.id == *submission && open.paused);
-                    paused || fold.recovering.is_some() || status == "closed"
+                    let over_budget = fold.budget_used_up().is_some();
+                    paused || fold.recovering.is_some() || over_budget || status == "closed"
                 }
                 Fate::Delivered => false,
             };
@@ -337,6 +338,9 @@ impl Judge {
         }
         if let Some((request, _)) = self.requests.iter().find(|(_, open)| **open) {
             return Err(format!("request {request} is left open"));
+        }
+        if let Some(open) = fold.controls.iter().find(|open| open.told) {
+            return Err(format!("control {} is left open", open.id));
         }
         if let Some(why) = &fold.unverifiable {
             return Err(format!("everything can be seen and the process is left unverifiable ({why})"));

@@ -203,7 +203,10 @@ pub(super) fn step(bench: &mut Bench, what: u8, n: usize) {
                 requests: Some(RequestPolicy { after_ms: n as u64, answer: DefaultAnswer::Cancel }),
             }),
         }),
-        49 => agent(AgentEvent::Spent(Spent { tokens: Some(n as u64), cost_micros: None })),
+        49 => agent(AgentEvent::Spent {
+            counter: Spent { tokens: Some(n as u64), cost_micros: None },
+            of_process: n.is_multiple_of(2),
+        }),
         50 | 51 => agent(AgentEvent::ThreadRefused { failure: Failure::new(FailureCode::Network, "gone") }),
         52 => fact(ProcessFact::AwaitsCapacity { process }),
         53 => Input::Command(Command::Rewind {

@@ -97,6 +97,49 @@ fn a_control_starts_the_agent_and_ends_with_its_process() {
 }
 
 #[test]
+fn what_is_said_while_a_message_is_handed_over_is_decided_after_it() {
+    let mut bench = Bench::with(able());
+    bench.send("m1");
+    bench.start_process();
+    bench.begin_turn("pt1", "m1");
+    bench.wish(model("b"));
+    bench.send("m2");
+    let ended = AgentEvent::TurnEnded {
+        turn: ProviderTurn::from("pt1"),
+        outcome: Outcome::Completed,
+        stop_reason: None,
+        failure: None,
+        usage: None,
+    };
+    let fresh = ProcessToken::from("fresh");
+    let moment = Moment { now: 10, capabilities: &bench.capabilities, fresh: &fresh };
+    let mut out = Out::default();
+    bench.session.handle(Input::Agent(ended), &moment, &mut out).expect("taken");
+    assert!(bench.session.handing.is_some(), "m2 is being handed over");
+    let refused = AgentEvent::ControlEnded { control: ControlId::from("c1"), end: refused() };
+    bench.session.handle(Input::Agent(refused), &moment, &mut out).expect("kept");
+    assert_eq!(bench.session.controls.len(), 1, "it was decided in between");
+    let handed = Input::Handed { submission: SubmissionId::from("m2"), input: 9 };
+    bench.session.handle(handed, &moment, &mut out).expect("handed");
+    assert!(bench.session.controls.is_empty() && bench.session.deferred.is_empty());
+    let kinds: Vec<&str> = out.events.iter().map(|stamped| stamped.event.kind()).collect();
+    assert_eq!(kinds, ["turn.ended", "submission.delivered", "control.ended", "options.updated"]);
+}
+
+#[test]
+fn a_new_name_is_told_to_an_agent_that_keeps_names() {
+    let mut bench = Bench::running_with(Capabilities { rename: true, ..able() });
+    let name = Some(Some("n".to_owned()));
+    let named = Command::Update { name, options: None, archived: None, limits: None };
+    let effects = bench.must(Input::Command(named));
+    assert_eq!(asked(&effects), [(ControlId::from("c1"), Control::Rename { name: "n".to_owned() })]);
+    // The agent says it too: nothing new.
+    let events = bench.journal.len();
+    bench.agent(AgentEvent::Name { name: Some("n".to_owned()), by: crate::work::Provenance::Client });
+    assert_eq!(bench.journal.len(), events);
+}
+
+#[test]
 fn what_waits_for_a_process_that_a_user_stops_is_withdrawn() {
     let mut bench = Bench::with(able());
     bench.must(compact());

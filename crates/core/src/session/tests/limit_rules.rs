@@ -165,6 +165,7 @@ fn budgets_of_turns_and_tokens_hold_messages_back_and_say_which() {
     bench.send("m2");
     assert_eq!(waits(&bench), Some(QueueReason::Budget));
     assert!(bench.session.status().reason.is_some_and(|reason| reason.contains("max_turns")));
+    assert!(bench.session.nothing_owed(), "the agent may rest until somebody raises the budget");
     limits(&mut bench, Limits { max_turns: Some(2), ..Limits::default() });
     assert!(bench.session.input_untaken(), "a larger budget lets it go on");
 }
@@ -173,7 +174,10 @@ fn budgets_of_turns_and_tokens_hold_messages_back_and_say_which() {
 fn a_budget_that_is_reached_stops_the_turn_and_the_turn_says_limit() {
     let mut bench = Bench::running();
     limits(&mut bench, Limits { max_tokens: Some(100), ..Limits::default() });
-    let spent = |tokens| AgentEvent::Spent(Spent { tokens: Some(tokens), cost_micros: None });
+    let spent = |tokens| AgentEvent::Spent {
+        counter: Spent { tokens: Some(tokens), cost_micros: None },
+        of_process: false,
+    };
     assert!(bench.agent(spent(99)).is_empty());
     let effects = bench.agent(spent(100));
     assert!(matches!(effects[..], [Effect::Tell(Decision::Interrupt { .. })]), "{effects:?}");
@@ -184,6 +188,24 @@ fn a_budget_that_is_reached_stops_the_turn_and_the_turn_says_limit() {
         _ => None,
     });
     assert_eq!(outcome, Some(Outcome::Limit));
+}
+
+#[test]
+fn counters_that_begin_anew_are_summed_over_processes() {
+    for (of_process, total) in [(true, 150), (false, 80)] {
+        let mut bench = Bench::running();
+        let spent = |tokens| AgentEvent::Spent {
+            counter: Spent { tokens: Some(tokens), cost_micros: None },
+            of_process,
+        };
+        bench.agent(spent(40));
+        bench.agent(spent(70));
+        bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+        bench.send("m2");
+        bench.start_process();
+        bench.agent(spent(80));
+        assert_eq!(bench.session.spent.tokens, Some(total), "of a process: {of_process}");
+    }
 }
 
 #[test]
