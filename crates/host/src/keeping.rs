@@ -121,6 +121,10 @@ pub enum Planted {
     ConnectionForgotten,
     /// The outbox is not given to the keeper again after a restart.
     OutboxForgotten,
+    /// When a process is lost, only one of the sessions that share it is settled.
+    NeighbourForgotten,
+    /// A returning host takes a process up with one of the sessions that share it.
+    OneTakenUp,
 }
 
 /// What a host stands on.

@@ -563,7 +563,10 @@ impl Lane {
 
     /// Everything of a process that is proven gone is settled, in one batch, for every session that was bound to it.
     pub(super) fn settle_process(&mut self, exit: ProcessExit) {
-        let bound = self.bound_places();
+        let mut bound = self.bound_places();
+        if self.shared.has_planted(Planted::NeighbourForgotten) {
+            bound.truncate(1);
+        }
         let Some(process) = self.process.take() else {
             return;
         };

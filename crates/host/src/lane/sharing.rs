@@ -9,6 +9,7 @@ use super::member::{Bears, Creation, Join, Member, Moving, Parting, creation_bat
 use super::{LANE_IDLE, Lane, LaneMessage, Process, forward, refuse};
 use crate::config::Isolation;
 use crate::error::HostError;
+use crate::keeping::Planted;
 use crate::registry::{Place, Seat};
 use mainstay_core::process::{CloseOrder, ProcessFact};
 use mainstay_core::session::{Input, Phase, Reply};
@@ -129,6 +130,9 @@ impl Lane {
         match loading.await.unwrap_or(Err(HostError::ShuttingDown)) {
             Ok(loaded) => {
                 for (key, loaded) in loaded {
+                    if key != own && self.shared.has_planted(Planted::OneTakenUp) {
+                        continue;
+                    }
                     match loaded {
                         // Settled by its former lane between two reads.
                         Ok(member) if member.claims != Some(process) => {}

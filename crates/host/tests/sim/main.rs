@@ -155,6 +155,8 @@ planted! {
     forgotten_numbers_are_found: AgentKind::Acp, Planted::NumbersForgotten;
     a_forgotten_connection_is_found: AgentKind::Codex, Planted::ConnectionForgotten;
     a_forgotten_outbox_is_found: AgentKind::Acp, Planted::OutboxForgotten;
+    a_forgotten_neighbour_is_found: AgentKind::Codex, Planted::NeighbourForgotten;
+    a_process_taken_up_with_one_of_its_sessions_is_found: AgentKind::Codex, Planted::OneTakenUp;
 }
 
 #[test]
