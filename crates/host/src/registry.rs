@@ -11,9 +11,12 @@ use tokio::sync::mpsc;
 /// deadline.
 pub(crate) const MAILBOX: usize = 256;
 
-/// How a session comes to a lane. Unbounded: a session can be on its way to one lane only, so no more can wait than
-/// there are sessions that were asked something.
-pub(crate) type JoinSender = mpsc::UnboundedSender<Join>;
+/// Sessions that may be on their way to one lane. At the limit one more gets a lane, and a process, of its own; a seat
+/// that the lane must have is brought again.
+pub(crate) const JOINS: usize = 256;
+
+/// How a session comes to a lane.
+pub(crate) type JoinSender = mpsc::Sender<Join>;
 
 /// The lanes that run.
 #[derive(Debug, Default)]
@@ -218,8 +221,8 @@ mod tests {
     #[test]
     fn a_process_has_one_owner_as_long_as_its_lane_lives() {
         let registry = Registry::default();
-        let (first, listens) = mpsc::unbounded_channel();
-        let (second, _also) = mpsc::unbounded_channel();
+        let (first, listens) = mpsc::channel(JOINS);
+        let (second, _also) = mpsc::channel(JOINS);
         registry.own(ProcessKey(1), &first).expect("free");
         let owner = registry.own(ProcessKey(1), &second).expect_err("owned");
         assert!(owner.same_channel(&first));
@@ -232,8 +235,8 @@ mod tests {
     #[test]
     fn the_second_session_of_a_profile_is_sent_to_the_first_ones_lane() {
         let registry = Registry::default();
-        let (first, _listens) = mpsc::unbounded_channel();
-        let (second, _also) = mpsc::unbounded_channel();
+        let (first, _listens) = mpsc::channel(JOINS);
+        let (second, _also) = mpsc::channel(JOINS);
         let Place::Here(number) = registry.place("profile", &first) else { panic!("nobody offers") };
         assert!(matches!(registry.place("profile", &second), Place::There(to) if to.same_channel(&first)));
         assert!(matches!(registry.place("another", &second), Place::Here(_)));
@@ -241,7 +244,7 @@ mod tests {
         assert!(matches!(registry.place("profile", &second), Place::Here(_)), "the first one is full");
         registry.open_offer("profile", number, true);
         registry.withdraw("profile", number);
-        let (third, _too) = mpsc::unbounded_channel();
+        let (third, _too) = mpsc::channel(JOINS);
         assert!(matches!(registry.place("profile", &third), Place::There(to) if to.same_channel(&second)));
     }
 }

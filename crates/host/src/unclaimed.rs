@@ -32,6 +32,8 @@ use tokio::sync::oneshot;
 const HELLO_PATIENCE: Duration = Duration::from_secs(15);
 /// Longer than every ladder that is planned for an agent, with the grace for its output and its strays.
 const END_PATIENCE: Duration = Duration::from_secs(60);
+/// Looks that prove nothing are repeated for this long, before a user is told so. Nothing is settled by it.
+const CLEAR_PATIENCE: Duration = Duration::from_secs(3);
 /// How often the folder of a keeper that has said good-bye is looked at until its lock is free.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Sessions of one process that are named; configured bounds on sharing are far below.
@@ -422,9 +424,12 @@ fn end(
         Probe::BeingBorn => return Err(unverifiable("it is just being born".to_owned())),
         Probe::Ended { .. } | Probe::KeeperGone { .. } | Probe::Unused | Probe::Indeterminate { .. } => {}
     }
+    let clear_by = Instant::now() + CLEAR_PATIENCE;
     let exit = loop {
         match keeping.look(folder) {
             Settled::Gone(exit) => break exit,
+            // poll: a keeper that is just leaving lets its lock go a moment after it looks gone.
+            Settled::Unverifiable(_) if Instant::now() < clear_by => std::thread::sleep(LOOK_EVERY),
             Settled::Unverifiable(why) => return Err(unverifiable(why)),
             Settled::Alive | Settled::NotYet if Instant::now() >= deadline => {
                 return Err(unverifiable("it was told to end and has not ended yet".to_owned()));

@@ -8,14 +8,10 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where the recordings of a provider are: this crate's own copies, else the shared study of the providers.
+/// Where most recordings of a provider are: the shared study of the providers, else this crate's own copies.
 pub(crate) fn folder(provider: &str) -> PathBuf {
-    let own = root().join("tests/recordings").join(provider);
-    if own.is_dir() {
-        own
-    } else {
-        root().join("../../../shared/providers").join(provider).join("transcripts")
-    }
+    let shared = root().join("../../../shared/providers").join(provider).join("transcripts");
+    if shared.is_dir() { shared } else { root().join("tests/recordings").join(provider) }
 }
 
 /// The lines of a recording: from this crate where it has its own copy, else from the shared study of the providers.

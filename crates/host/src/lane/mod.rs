@@ -18,7 +18,7 @@ use crate::host::{Answered, Operation};
 use crate::hub::Hubs;
 use crate::keeping::{Blocking, Clock, Keeping, Planted, Settled};
 use crate::link::{Link, LinkEvent};
-use crate::registry::{JoinSender, Registry, Seat};
+use crate::registry::{JOINS, JoinSender, Registry, Seat};
 use crate::room::Room;
 use batch::{Batch, InFlight};
 use lifecycle::SpawnOutcome;
@@ -216,7 +216,7 @@ pub(crate) struct Lane {
     /// Where the next look for messages begins, so that no session's mailbox starves another's.
     heard: usize,
     /// By which sessions come.
-    joins: mpsc::UnboundedReceiver<Join>,
+    joins: mpsc::Receiver<Join>,
     /// Handed to the registry, so that they find here.
     joined_by: JoinSender,
     /// The lane's offer to sessions of the same profile.
@@ -361,7 +361,7 @@ impl Lane {
         let kind = crate::catalog::configured(&shared.config, &member.machine.launch.agent)?.kind;
         let capabilities = mainstay_agents::adapter(kind).capabilities().clone();
         let (now, fresh) = (shared.now(), shared.clock.fresh_token());
-        let (joined_by, joins) = mpsc::unbounded_channel();
+        let (joined_by, joins) = mpsc::channel(JOINS);
         Ok(Self {
             shared,
             members: Vec::new(),

@@ -109,9 +109,9 @@ impl Lane {
     /// them, so nothing is read before they are all here.
     pub(super) async fn take_seats(&mut self, process: ProcessKey, member: Member, seat: Seat) -> Seating {
         if let Err(owner) = self.shared.registry.own(process, &self.joined_by) {
-            return match owner.send(Join::Seat(seat)) {
+            return match owner.try_send(Join::Seat(seat)) {
                 Ok(()) => Seating::HandedOver,
-                Err(unsent) => match unsent.0 {
+                Err(unsent) => match unsent.into_inner() {
                     Join::Seat(seat) => Seating::Again(seat),
                     // It is what was sent.
                     Join::Member(_) => Seating::HandedOver,
@@ -203,7 +203,7 @@ impl Lane {
         }
         let profile = moving.member.profile.clone();
         let registry = &self.shared.registry;
-        let mut moving = moving;
+        let (mut moving, mut may_join) = (moving, may_join);
         loop {
             let place = if may_join {
                 registry.place(&profile, &self.joined_by)
@@ -215,10 +215,14 @@ impl Lane {
                     self.offer = Some(Offer { profile, number, open: true });
                     return Some(moving);
                 }
-                Place::There(lane) => match lane.send(Join::Member(Box::new(moving))) {
+                Place::There(lane) => match lane.try_send(Join::Member(Box::new(moving))) {
                     Ok(()) => return None,
-                    Err(unsent) => match unsent.0 {
-                        Join::Member(returned) => moving = *returned,
+                    Err(unsent) => match unsent.into_inner() {
+                        Join::Member(returned) => {
+                            // It was just ending, or too many are on their way to it.
+                            may_join = false;
+                            moving = *returned;
+                        }
                         // It is what was sent.
                         Join::Seat(_) => return None,
                     },
@@ -319,8 +323,8 @@ impl Lane {
                 },
                 Some(Parting::To(lane, message)) => {
                     let moving = Box::new(Moving { member, bears: Bears::Message(message) });
-                    if let Err(unsent) = lane.send(Join::Member(moving)) {
-                        self.place_again(unsent.0);
+                    if let Err(unsent) = lane.try_send(Join::Member(moving)) {
+                        self.place_again(unsent.into_inner());
                     }
                 }
                 Some(Parting::Alone(message)) => {

@@ -54,6 +54,8 @@ fn ps_shows_the_agent_with_no_host_and_a_second_host_names_the_first() {
     let mut sse = follower.open(&host.client(), &session);
     let started = follower.until(&mut sse, "the process", crate::support::is("process.started"));
     let pid = crate::support::agent_pid(&started);
+    // It runs: before, there is nothing but a process that is about to become it.
+    follower.until(&mut sse, "text", crate::support::is("item.delta"));
 
     let second = world
         .home

@@ -120,10 +120,9 @@ fn a_keeper_of_a_later_fence_raises_the_records_and_is_ended_on_order() {
     let mut follower = Follower::default();
     let mut sse = follower.open(&client, &session);
     let epoch = follower.until(&mut sse, "a new epoch", is("epoch.started"));
-    assert_eq!(
-        (&epoch["reason"], &epoch["epoch"], &epoch["seq"]),
-        (&json!("fence_ahead"), &json!(2), &json!(1))
-    );
+    assert_eq!((&epoch["reason"], &epoch["seq"]), (&json!("fence_ahead"), &json!(1)));
+    // The database was rewound as well: epochs are left out then.
+    assert!(epoch["epoch"].as_u64().unwrap() > 1, "{epoch}");
     let (fence, known) = (epoch["fence"].as_u64().unwrap(), found["fence"].as_u64().unwrap());
     assert_eq!((known, fence), (2, 3), "above the keeper's");
 
