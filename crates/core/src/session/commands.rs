@@ -63,6 +63,10 @@ impl Session {
                         Event::SessionUpdated { name, options: None, archived, queue_paused: None, by };
                     self.emit(out, moment.now, updated);
                 }
+                if archived == Some(true) {
+                    // Nothing is asked of an agent for a session that is put away.
+                    self.cancel_waiting_controls(moment, out);
+                }
                 if let Some(name) = told_name.filter(|_| self.may_rename(moment)) {
                     self.ask(Control::Rename { name }, Provenance::User, moment, out);
                 }
@@ -86,6 +90,7 @@ impl Session {
                     self.settle_exit(ProcessExit::of(ExitCause::Abandoned), moment, out);
                 }
                 self.stop_process(CloseOrder::User, moment, out);
+                self.cancel_waiting_controls(moment, out);
                 self.emit(out, moment.now, Event::SessionDeleted {});
                 Ok(Reply::Done)
             }

@@ -140,6 +140,19 @@ fn a_new_name_is_told_to_an_agent_that_keeps_names() {
 }
 
 #[test]
+fn what_waits_is_withdrawn_when_the_session_is_put_away_or_deleted() {
+    let away = Command::Update { name: None, options: None, archived: Some(true), limits: None };
+    for end in [away, Command::Delete] {
+        let mut bench = Bench::running_with(able());
+        bench.must(compact());
+        bench.must(Input::Command(end));
+        assert!(bench.session.controls.is_empty());
+        bench.end_turn("pt1", Outcome::Completed);
+        assert!(bench.session.nothing_owed(), "its agent would never rest");
+    }
+}
+
+#[test]
 fn what_waits_for_a_process_that_a_user_stops_is_withdrawn() {
     let mut bench = Bench::with(able());
     bench.must(compact());
