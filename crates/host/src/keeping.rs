@@ -65,10 +65,8 @@ pub trait Keeping: std::fmt::Debug + Send + Sync {
     fn note_thread(&self, folder: &KeeperFolder, thread: &str) -> Result<(), FolderError>;
     /// Tokens of folders that no record claims; those of settled ones are deleted. Blocking.
     fn unclaimed(&self, claimed: &BTreeSet<String>) -> Vec<String>;
-    /// Another keeper than `except` whose agent lives, or may live, and holds this thread.
-    fn holder_of(&self, _thread: &str, _except: &str) -> Option<String> {
-        None
-    }
+    /// A keeper, other than these, whose agent lives, or may live, and holds this thread.
+    fn holder_of(&self, thread: &str, except: &dyn Fn(&str) -> bool) -> Option<String>;
 }
 
 /// Time and tokens.
@@ -208,9 +206,9 @@ impl Keeping for Keepers {
         folder.append_thread(thread)
     }
 
-    fn holder_of(&self, thread: &str, except: &str) -> Option<String> {
+    fn holder_of(&self, thread: &str, except: &dyn Fn(&str) -> bool) -> Option<String> {
         let holds = |folder: &KeeperFolder| {
-            folder.token != except
+            !except(&folder.token)
                 && folder.threads().is_ok_and(|threads| threads.iter().any(|bound| bound == thread))
                 && !matches!(
                     probe(folder),

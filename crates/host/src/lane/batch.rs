@@ -61,7 +61,7 @@ pub(super) enum Then {
     /// Ask for a connection in place of the one that there is.
     Reconnect(ProcessKey),
     /// Note the thread in the keeper's folder, for readers without a database.
-    NoteThread(String),
+    NoteThread(ProcessKey, String),
 }
 
 /// Decided, not yet submitted.
@@ -156,7 +156,8 @@ impl Lane {
         let process = self.process.as_ref().map(|process| process.key);
         for member in &mut self.members {
             let bound = process.is_some() && member.claims == process;
-            if !member.touched && !bound && member.out.events.is_empty() {
+            let idle = !member.touched && !bound && member.out.events.is_empty();
+            if idle || member.broken.is_some() {
                 continue;
             }
             let events = std::mem::take(&mut member.out.events);
@@ -167,7 +168,7 @@ impl Lane {
             for stamped in &events {
                 if let Event::ThreadLinked { thread, .. } = &stamped.event {
                     let (scope, thread) = (member.scope.clone(), thread.0.clone());
-                    batch.then.push(Then::NoteThread(thread.clone()));
+                    batch.then.extend(member.claims.map(|process| Then::NoteThread(process, thread.clone())));
                     ops.push(WriteOp::ClaimThread { scope, thread, session: member.key });
                 }
             }
@@ -379,8 +380,8 @@ impl Lane {
                     let _sent = link.send_urgent(ToKeeper::Reconnect { instead_of });
                 }
             }
-            Then::NoteThread(thread) => {
-                if let Some(process) = &self.process
+            Then::NoteThread(of, thread) => {
+                if let Some(process) = self.process.as_ref().filter(|process| process.key == of)
                     && let Err(error) = self.shared.keeping.note_thread(&process.folder, &thread)
                 {
                     tracing::warn!(%error, "a thread could not be noted in its keeper's folder");
@@ -396,12 +397,15 @@ impl Lane {
         tracing::warn!(?sessions, %error, "the store did not take a batch; the lane loads again");
         let pending = std::mem::take(&mut self.pending);
         let known = !error.is_refusal();
+        // Also where the store decided against another session's part of the batch. Not where a newer owner has taken over.
+        let stops_leave = !matches!(error, WriteError::Fenced { .. });
+        let only_records = done.waiting.is_empty();
         let closes = done
             .waiting
             .iter()
             .chain(&pending.waiting)
             .any(|waiting| matches!(waiting.stop, Some(Command::Stop { .. })));
-        let mut stopped = known && self.send_unrecorded_stops(&done.frames, &pending.frames);
+        let mut stopped = stops_leave && self.send_unrecorded_stops(&done.frames, &pending.frames);
         for then in done.then.into_iter().chain(pending.then) {
             match then {
                 // Refused: never committed, never started, it goes without a trace. Else the reload tells.
@@ -412,7 +416,7 @@ impl Lane {
                     self.shared.remove_folder(folder);
                 }
                 Then::Close(of, order) => {
-                    if known && closes && self.process.as_ref().map(|process| process.key) == of {
+                    if stops_leave && closes && self.process.as_ref().map(|process| process.key) == of {
                         self.order_close(order);
                         stopped = true;
                     }
@@ -422,7 +426,7 @@ impl Lane {
                 | Then::Connect(_)
                 | Then::Reconnect(_)
                 | Then::Relink(_)
-                | Then::NoteThread(_) => {}
+                | Then::NoteThread(..) => {}
             }
         }
         if let Some(order) = self.shutdown.flatten().filter(|_| known) {
@@ -454,7 +458,8 @@ impl Lane {
             let before = self.refused.take().filter(|refused| refused.position == from);
             self.refused = Some(Refused {
                 position: from,
-                times: before.map_or(1, |refused| refused.times + 1),
+                // A command beside them may have been the reason.
+                times: before.map_or(0, |refused| refused.times) + u32::from(only_records),
                 why: chain(&error),
                 culprit: self.culprit(&error),
             });

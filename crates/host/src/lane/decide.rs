@@ -19,7 +19,9 @@ impl Lane {
     /// Gives a session's machine an input and carries its effects as far as they go before the commit.
     pub(super) fn decide(&mut self, at: usize, input: Input) -> Result<Reply, Refusal> {
         // What an agent says makes no session need a process that has one.
-        let may_acquire = !matches!(input, Input::Agent(_)) || self.members[at].machine.phase == Phase::Free;
+        // But one that has just left one may come back for what waits.
+        let said = matches!(&input, Input::Agent(event) if !matches!(event, AgentEvent::ThreadClosed));
+        let may_acquire = !said || self.members[at].machine.phase == Phase::Free;
         let serves = may_acquire && self.serves(at);
         let Self { members, process, fresh, capabilities, now, .. } = self;
         let fresh = process.as_ref().filter(|_| serves).map_or(&*fresh, |process| &process.token);
@@ -34,6 +36,10 @@ impl Lane {
     /// As [`Self::decide`], for inputs of ours: a refusal means that host or adapter broke their part. It is said
     /// loudly and changes nothing.
     pub(super) fn decide_own(&mut self, at: usize, input: Input) {
+        if self.members[at].broken.is_some() {
+            // What it was is not what the store has. It is decided on when it was loaded.
+            return;
+        }
         if let Err(refusal) = self.decide(at, input) {
             tracing::error!(session = %self.members[at].machine.id, %refusal, "an input of the host's own was refused");
         }
@@ -86,6 +92,7 @@ impl Lane {
         };
         match told {
             Ok(()) => {
+                self.members[at].opening |= matches!(decision, Decision::OpenThread { .. });
                 self.pending.answers_request |= matches!(decision, Decision::Answer { .. });
                 if self.pending.answers_request && self.shared.has_planted(Planted::AnsweredTwice) {
                     translated.frames.extend(translated.frames.clone());
@@ -139,7 +146,10 @@ impl Lane {
     fn held_elsewhere(&self, decision: &Decision) -> Option<Failure> {
         let Decision::OpenThread { resume: Some(thread), .. } = decision else { return None };
         let own = self.process.as_ref().map_or("", |process| process.token.as_str());
-        let holder = self.shared.keeping.holder_of(thread.as_str(), own)?;
+        // Those that a record claims are ours; what they still have in memory the agent itself refuses.
+        let claimed = self.shared.store.processes(true).map(|live| live.rows).unwrap_or_default();
+        let ours = |token: &str| token == own || claimed.iter().any(|process| process.token == token);
+        let holder = self.shared.keeping.holder_of(thread.as_str(), &ours)?;
         let message = format!(
             "thread {thread} is held by the agent of keeper {holder}, which no record claims; adopt or end that one first (`mainstay recover --keeper {holder} --adopt`, or `--end`)"
         );
@@ -219,6 +229,9 @@ impl Lane {
     fn hear(&mut self, at: usize, event: AgentEvent) {
         let member = &mut self.members[at];
         member.idle_since = None;
+        if matches!(event, AgentEvent::ThreadOpened { .. } | AgentEvent::ThreadRefused { .. }) {
+            member.opening = false;
+        }
         let left_out = self.leaves_out.as_ref().is_some_and(|left| left.session == member.key);
         if left_out || member.broken.is_some() {
             self.keep_for_repair(at, &event);

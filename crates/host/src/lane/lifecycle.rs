@@ -221,6 +221,8 @@ impl Lane {
                     }
                     // One that is damaged stops no other; what fails for now is tried again for all.
                     whole &= matches!(error, HostError::Unreadable { .. }) && !alone;
+                    member.out = mainstay_core::session::Out::default();
+                    member.touched = false;
                     member.broken = Some(error);
                 }
             }
@@ -229,7 +231,8 @@ impl Lane {
             self.retry_at = Some(Instant::now() + STORE_PAUSE);
             return;
         }
-        match self.members.iter().find_map(|member| member.claims) {
+        let sound = self.members.iter().filter(|member| member.broken.is_none());
+        match sound.into_iter().find_map(|member| member.claims) {
             Some(process) => self.take_up(process).await,
             None => self.process = None,
         }
@@ -238,6 +241,9 @@ impl Lane {
         }
         for at in 0..self.members.len() {
             // One that was leaving may be bound now: it is asked here what it was to be asked elsewhere.
+            if self.members[at].broken.is_some() {
+                continue;
+            }
             let asked = self.members[at].stay();
             self.settle_unused(at);
             if let Some(message) = asked {
@@ -625,7 +631,8 @@ impl Lane {
 
     /// The host goes. Decided once every session of the lane was told.
     pub(super) fn begin_shutdown(&mut self) {
-        if self.shutdown.is_some() || self.members.iter().any(|member| member.shutdown.is_none()) {
+        let untold = self.members.iter().any(|member| member.shutdown.is_none());
+        if self.shutdown.is_some() || self.members.is_empty() || untold || self.retry_at.is_some() {
             return;
         }
         let asked = self.members.iter().find_map(|member| member.shutdown.as_ref()?.0);

@@ -62,6 +62,8 @@ pub(crate) struct Member {
     pub(super) broken: Option<HostError>,
     /// Since when nothing is owed to it.
     pub(super) idle_since: Option<Instant>,
+    /// The agent was asked for its thread and has not answered.
+    pub(super) opening: bool,
     /// The agent was told to close its thread, on the connection that lives now.
     pub(super) told_to_leave: bool,
     /// It leaves this lane as soon as nothing of it is on its way to the store.
@@ -219,6 +221,7 @@ impl Member {
             unrecorded_stops: Vec::new(),
             broken: None,
             idle_since: None,
+            opening: false,
             told_to_leave: false,
             parting: None,
         }
@@ -267,6 +270,7 @@ impl Member {
         self.claims = loaded.claims;
         self.touched = false;
         self.told_to_leave = false;
+        self.opening = false;
         self.broken = None;
         for (woken, _) in &mut self.wake {
             *woken = false;

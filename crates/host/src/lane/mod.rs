@@ -321,7 +321,7 @@ impl Lane {
                     // Its lane was just ending: the session is read again.
                     Seating::Again(returned) => {
                         seat = returned;
-                        tokio::task::yield_now().await;
+                        tokio::time::sleep(LANE_IDLE).await;
                         continue;
                     }
                     Seating::HandedOver => return,
@@ -418,6 +418,8 @@ impl Lane {
             }
             self.pump();
             self.go_on_leaving();
+            // Also where the last one that was not told has just left.
+            self.begin_shutdown();
             self.answer_wakes();
             if self.can_submit() && self.has_gathered() {
                 continue;
@@ -583,6 +585,12 @@ impl Lane {
             if over && (!busy || (beyond_us && self.in_flight.is_none())) {
                 return true;
             }
+        }
+        if self.retry_at.is_none()
+            && !self.members.is_empty()
+            && self.members.iter().all(|member| member.broken.is_some())
+        {
+            self.retry_at = Some(Instant::now() + STORE_PAUSE);
         }
         let owed =
             self.bound().any(|member| !member.machine.nothing_owed() || member.machine.stopping.is_some());

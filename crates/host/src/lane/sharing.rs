@@ -47,9 +47,10 @@ impl Lane {
         key.is_some() && self.members[at].claims == key
     }
 
-    /// Where the sessions stand that are bound to the process.
+    /// Where the sessions stand that are bound to the process and can be decided on.
     pub(super) fn bound_places(&self) -> Vec<usize> {
-        (0..self.members.len()).filter(|at| self.is_bound(*at)).collect()
+        let sound = |at: &usize| self.is_bound(*at) && self.members[*at].broken.is_none();
+        (0..self.members.len()).filter(sound).collect()
     }
 
     /// Whether this lane's agent holds the threads of many sessions in one process, as it is configured.
@@ -126,7 +127,7 @@ impl Lane {
             let bound = rows.into_iter().filter(|row| row.process == Some(process));
             Ok::<_, HostError>(bound.map(|row| (row.key, Member::load(&shared, row.key))).collect::<Vec<_>>())
         });
-        let mut own_is_bound = false;
+        let (mut own_is_bound, mut all_read) = (false, true);
         match loading.await.unwrap_or(Err(HostError::ShuttingDown)) {
             Ok(loaded) => {
                 for (key, loaded) in loaded {
@@ -141,14 +142,19 @@ impl Lane {
                             self.members.push(member);
                         }
                         Err(error) => {
-                            tracing::error!(session = %key, %error, "a session of a shared process cannot be loaded; the others go on");
+                            // One that is damaged stops no other; what fails for now may be about all of them.
+                            all_read &= matches!(error, HostError::Unreadable { .. });
+                            tracing::error!(session = %key, %error, "a session of a shared process cannot be loaded");
                         }
                     }
                 }
             }
-            Err(error) => tracing::error!(session = %own, %error, "the sessions of a process cannot be read"),
+            Err(error) => {
+                all_read = false;
+                tracing::error!(session = %own, %error, "the sessions of a process cannot be read");
+            }
         }
-        if !own_is_bound {
+        if !own_is_bound || !all_read {
             self.members.clear();
             self.shared.registry.disown(process, &self.joined_by);
             return Seating::Again(seat);
@@ -180,9 +186,18 @@ impl Lane {
     pub(super) fn on_join(&mut self, join: Join) {
         match join {
             Join::Seat(seat) => self.seat(seat),
-            Join::Member(moving) if self.takes_more() => self.admit(*moving),
+            Join::Member(moving) if self.takes_more() || self.is_to_be_adopted_here(&moving) => {
+                self.admit(*moving);
+            }
             join @ Join::Member(_) => self.send_on(join),
         }
+    }
+
+    /// Whether a session comes to be bound to the living process of this lane: that is no question of room.
+    fn is_to_be_adopted_here(&self, moving: &Moving) -> bool {
+        let Bears::Message(message) = &moving.bears else { return false };
+        let LaneMessage::TakeOver { adoption, .. } = &**message else { return false };
+        adoption.beside.is_some() && adoption.beside == self.process.as_ref().map(|process| process.key)
     }
 
     /// Starts a lane of its own for a session that cannot be served here.
@@ -518,8 +533,8 @@ impl Lane {
             }
             match machine.phase {
                 Phase::Reserved | Phase::Spawned => self.leave_now(at),
-                // One that is held back never hears that its thread is open.
-                Phase::Opening if machine.recovering.is_none() => {}
+                // Its answer tells whether there is a thread to be closed.
+                Phase::Opening if self.members[at].opening => {}
                 Phase::Opening | Phase::Held if machine.turns.is_empty() && !machine.input_untaken() => {
                     if !self.members[at].told_to_leave {
                         self.members[at].told_to_leave = self.tell(at, &Decision::CloseThread);

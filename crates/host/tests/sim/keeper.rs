@@ -66,6 +66,8 @@ pub(crate) struct Keeper {
     pub(crate) far: Option<FarEnd>,
     /// Stopped, as by SIGSTOP: it lives, holds its lock and does nothing.
     pub(crate) stopped: bool,
+    /// Threads that hosts noted in its folder.
+    pub(crate) noted: Vec<String>,
     /// To be told to the host.
     out: VecDeque<LinkEvent>,
     bad: Option<BadKeeper>,
@@ -117,6 +119,7 @@ impl Keeper {
             unnumbered: VecDeque::new(),
             far: None,
             stopped: false,
+            noted: Vec::new(),
             out: VecDeque::new(),
             bad,
         };

@@ -242,8 +242,19 @@ impl Keeping for Handle {
             .map_err(|source| FolderError::Io { doing: "delete the keeper's folder", source })
     }
 
-    fn note_thread(&self, _folder: &KeeperFolder, _thread: &str) -> Result<(), FolderError> {
+    fn note_thread(&self, folder: &KeeperFolder, thread: &str) -> Result<(), FolderError> {
+        if let Some(keeper) = self.lock().keepers.get_mut(&folder.token) {
+            keeper.noted.push(thread.to_owned());
+        }
         Ok(())
+    }
+
+    fn holder_of(&self, thread: &str, except: &dyn Fn(&str) -> bool) -> Option<String> {
+        let world = self.lock();
+        let holds = |keeper: &&Keeper| {
+            keeper.lives() && !except(&keeper.token) && keeper.noted.iter().any(|noted| noted == thread)
+        };
+        world.keepers.values().find(holds).map(|keeper| keeper.token.clone())
     }
 
     fn unclaimed(&self, claimed: &BTreeSet<String>) -> Vec<String> {

@@ -48,6 +48,10 @@ impl Keeping for NoKeepers {
         Ok(())
     }
 
+    fn holder_of(&self, _: &str, _: &dyn Fn(&str) -> bool) -> Option<String> {
+        None
+    }
+
     fn note_thread(&self, _: &KeeperFolder, _: &str) -> Result<(), FolderError> {
         Ok(())
     }
