@@ -421,8 +421,12 @@ impl Lane {
             // Also where the last one that was not told has just left.
             self.begin_shutdown();
             self.answer_wakes();
-            if self.can_submit() && self.has_gathered() {
-                continue;
+            if self.can_submit() {
+                if self.has_gathered() {
+                    continue;
+                }
+                // What was decided came to nothing.
+                self.members.iter_mut().for_each(|member| member.touched = false);
             }
             self.part();
             self.keep_offer();

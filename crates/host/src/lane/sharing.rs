@@ -72,7 +72,10 @@ impl Lane {
             && process.asked_to_close.is_none()
             && process.final_exit.is_none();
         well && self.members[at].profile == process.profile
-            && self.shares().is_some_and(|most| self.bound().count() < most)
+            && self.shares().is_some_and(|most| {
+                // It may be leaving just now, and come back.
+                self.bound().filter(|other| other.key != self.members[at].key).count() < most
+            })
     }
 
     /// Whether one more session may come.
