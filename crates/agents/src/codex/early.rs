@@ -2,7 +2,7 @@
 //! they came, within a bound, and read in their order.
 
 use super::bounds::MAX_EARLY_BYTES;
-use super::state::Phase;
+use super::state::{Asked, Lookup, Phase};
 use super::{CodexAdapter, warn};
 use crate::adapter::Translated;
 
@@ -10,6 +10,18 @@ impl CodexAdapter {
     /// Whether what comes of this thread can be told to its session now.
     pub(super) fn can_be_told(&self, at: usize) -> bool {
         self.sessions.is_bound(at) && self.sessions.slot(at).state.phase != Phase::Opening
+    }
+
+    /// Whether what is told of items of this thread can be told on at once. Not while the newest page of its history is being read
+    /// after a lost connection: what happened meanwhile comes before what happens now. All that is kept until then
+    /// was told before that page was made, so that a loss over the bound loses nothing that the page has.
+    pub(super) fn is_told_at_once(&self, at: usize) -> bool {
+        let session = &self.sessions.slot(at).session;
+        let reads = |asked: &Asked| {
+            matches!(asked, Asked::History { session: of, look }
+                if of == session && look.why == Lookup::Reattach && look.page == 0)
+        };
+        self.can_be_told(at) && !self.connection.asked.values().any(|in_flight| reads(&in_flight.what))
     }
 
     /// Keeps what was told, for later.
@@ -44,7 +56,7 @@ impl CodexAdapter {
     pub(super) fn read_early(&mut self, out: &mut Translated) {
         for at in self.sessions.positions() {
             let state = &self.sessions.slot(at).state;
-            if (state.early.is_empty() && !state.early_lost) || !self.can_be_told(at) {
+            if (state.early.is_empty() && !state.early_lost) || !self.is_told_at_once(at) {
                 continue;
             }
             let thread = self.sessions.change(at);
@@ -54,7 +66,7 @@ impl CodexAdapter {
             }
             if lost {
                 let session = self.sessions.slot(at).session.clone();
-                let message = "more was said than can be kept while the thread was being opened; \
+                let message = "more was said than can be kept while the thread was being taken up; \
                                what is not shown here stands in the agent's own history";
                 warn(out, &session, message.to_owned(), None);
             }

@@ -60,7 +60,7 @@ impl CodexAdapter {
             && let Ok(delta) = serde_json::from_str::<DeltaParams<'_>>(params.map_or("null", RawValue::get))
             && let Some(at) = self.sessions.of_thread(&delta.thread_id)
         {
-            if !self.can_be_told(at) {
+            if !self.is_told_at_once(at) {
                 self.keep_early(at, bytes);
                 return;
             }
@@ -78,7 +78,8 @@ impl CodexAdapter {
         let params = rpc::body(params);
         let thread = params.get("threadId").and_then(Value::as_str);
         if let Some(at) = thread.and_then(|thread| self.sessions.of_thread(thread)) {
-            if !self.can_be_told(at) {
+            let waits = method.starts_with("item/") && !self.is_told_at_once(at);
+            if waits || !self.can_be_told(at) {
                 self.keep_early(at, bytes);
                 return;
             }

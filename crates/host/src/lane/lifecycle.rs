@@ -35,6 +35,9 @@ pub(super) enum Start {
     },
 }
 
+/// The state of a process that a user gave up for one of its sessions, while others go on with it.
+pub(super) const GIVEN_UP: &str = "given_up";
+
 /// What became of starting a keeper.
 #[derive(Debug)]
 pub(super) enum SpawnOutcome {
@@ -101,6 +104,7 @@ impl Lane {
         let launch = self.doubtful_launch.take_if(|reserved| reserved.folder().token == row.token);
         let profile = String::from_utf8_lossy(&row.profile).into_owned();
         let mut taken = self.bare_process(ProcessToken(row.token), folder, key, row.fence, profile);
+        taken.given_up = row.state == GIVEN_UP;
         taken.position = row.position;
         taken.committed = row.position;
         taken.connection = row.connection;
@@ -299,6 +303,7 @@ impl Lane {
             fence,
             profile,
             doubted: false,
+            given_up: false,
             identity: None,
             ready: None,
             adapter: mainstay_agents::adapter(kind),

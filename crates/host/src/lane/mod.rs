@@ -147,6 +147,8 @@ struct Process {
     profile: String,
     /// It can be proven neither alive nor gone.
     doubted: bool,
+    /// A user gave it up for one of its sessions: no session is bound to it any more that is not.
+    given_up: bool,
     /// Who it is, once its keeper has said so.
     identity: Option<ProcessId>,
     /// What its handshake said, for sessions that come later.

@@ -5,6 +5,7 @@
 //! * A session's mailbox moves with it, so senders never look twice, and a machine is only ever in one lane.
 //! * A process belongs to one lane, with all sessions that its records can be about.
 
+use super::lifecycle::GIVEN_UP;
 use super::member::{Bears, Creation, Join, Member, Moving, Parting, creation_batch};
 use super::{LANE_IDLE, Lane, LaneMessage, Process, forward, refuse};
 use crate::config::Isolation;
@@ -14,7 +15,7 @@ use crate::registry::{Place, Seat};
 use mainstay_core::process::{CloseOrder, ProcessFact};
 use mainstay_core::session::{Input, Phase, Reply};
 use mainstay_core::{AgentEvent, Decision};
-use mainstay_store::{ProcessKey, SessionKey, SessionUpdate, WriteOp};
+use mainstay_store::{ProcessKey, ProcessUpdate, SessionKey, SessionUpdate, WriteOp};
 
 /// A lane's offer to sessions of its profile, as the registry has it.
 #[derive(Debug)]
@@ -68,6 +69,7 @@ impl Lane {
         let Some(process) = &self.process else { return false };
         let well = !process.ending
             && !process.doubted
+            && !process.given_up
             && process.close.is_none()
             && process.asked_to_close.is_none()
             && process.final_exit.is_none();
@@ -458,6 +460,13 @@ impl Lane {
             process.adapter.unbind(&id);
         }
         if self.bound().next().is_some() {
+            if let Some(process) = self.process.as_mut().filter(|process| process.key == key && process.doubted)
+            {
+                process.given_up = true;
+                let mut update = ProcessUpdate::new(key);
+                update.state = Some(GIVEN_UP.to_owned());
+                self.pending.ops.push(WriteOp::UpdateProcess(update));
+            }
             return;
         }
         let given_up = |process: &mut Process| process.key == key && process.final_exit.is_none();

@@ -309,7 +309,13 @@ impl Keeper {
             return self.tell(LinkEvent::NotTaken { n });
         }
         let outbox = around.store.inputs(self.process, 0).map(|rows| rows.rows).unwrap_or_default();
+        let given_up = around
+            .store
+            .process(self.process)
+            .is_ok_and(|row| row.is_some_and(|row| row.state == "abandoned"));
+        // What was on its way when a user gave the process up is not in the records any more.
         if !known
+            && !given_up
             && !outbox
                 .iter()
                 .any(|input| (input.n, input.connection) == (n, connection) && input.payload == payload)
