@@ -124,6 +124,7 @@ impl Session {
             }
             Event::ThreadLinked { thread, how, .. } => {
                 self.replace_thread = false;
+                self.asked_to_replace = None;
                 if self.thread() != Some(thread) {
                     // What was brought here has a life before this session: it is never taken for one that can be made anew.
                     self.thread_used = *how == ThreadOrigin::Adopted;
@@ -396,9 +397,16 @@ impl Session {
                 }
             }
             Event::ControlEnded { control, end } => self.apply_control_ended(control, end),
-            Event::SessionRecovering { failure, start_fresh } => {
+            Event::SessionRecovering { never_saved: true, .. } => {
+                self.replace_thread = true;
+                self.asked_to_replace.clone_from(&self.process);
+            }
+            Event::SessionRecovering { failure, start_fresh, .. } => {
                 self.recovering.clone_from(failure);
                 self.replace_thread |= *start_fresh;
+                if *start_fresh {
+                    self.asked_to_replace = None;
+                }
                 self.start_retry = None;
                 if failure.is_none() {
                     self.first_turn_deaths = 0;
