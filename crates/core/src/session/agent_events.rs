@@ -187,7 +187,9 @@ impl Session {
             }
             (Some(_), true) => ThreadOrigin::Resumed,
             (None, true) => ThreadOrigin::Adopted,
-            (Some(_), false) if self.replace_thread && self.asked_to_replace.is_none() => ThreadOrigin::Replaced,
+            (Some(_), false) if self.replace_thread && self.asked_to_replace.is_none() => {
+                ThreadOrigin::Replaced
+            }
             (Some(_), false) => ThreadOrigin::Superseded,
             (None, false) if self.forks() => ThreadOrigin::Forked,
             (None, false) => ThreadOrigin::Created,
@@ -373,7 +375,14 @@ impl Session {
         let arrived = submission.clone().filter(|id| {
             self.submission(id).is_some_and(|open| matches!(open.state, SubmissionState::Accepted { .. }))
         });
+        let stopped_control =
+            self.interrupt_pending.is_some() && submission.is_none() && !self.input_untaken();
+        let again = stopped_control.then(|| provider_turn.clone());
         self.emit(out, moment.now, Event::TurnStarted { turn, provider_turn, origin, submission });
+        if let Some(turn) = again {
+            // The agent was told while it showed no turn to stop, as that of a control: now it has one.
+            out.effects.push(Effect::Tell(Decision::Interrupt { turn: Some(turn) }));
+        }
         if let Some(submission) = arrived {
             // It had returned to the queue, and now the agent works on it: it must not be given again.
             self.input_taken(&submission, moment.capabilities.proof, moment, out);

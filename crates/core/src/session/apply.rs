@@ -451,6 +451,11 @@ impl Session {
     fn apply_control_ended(&mut self, control: &ControlId, end: &ControlEnd) {
         let Some(place) = self.controls.iter().position(|open| open.id == *control) else { return };
         let ended = self.controls.remove(place);
+        if ended.told && ended.what.needs_idle() {
+            // A stop that was meant for it. What was taken may still show the turn that it begins; going back has none.
+            let may_begin = matches!(end, ControlEnd::Done) && !matches!(ended.what, Control::Rewind { .. });
+            self.interrupt_pending = self.interrupt_pending.filter(|_| may_begin || self.begins_unseen());
+        }
         if let (Control::SetOptions { options, .. }, ControlEnd::Done) = (ended.what, end)
             && self.options_before.is_some()
         {
@@ -553,7 +558,7 @@ impl Session {
         if let Some(open) = self.submission_mut(id) {
             open.state = state;
         }
-        self.interrupt_pending = self.interrupt_pending.filter(|_| self.input_untaken());
+        self.interrupt_pending = self.interrupt_pending.filter(|_| self.begins_unseen());
     }
 
     /// A taken one keeps a pending stop alive: its turn is still to be shown.
@@ -561,7 +566,7 @@ impl Session {
         self.submissions.retain(|open| open.id != *id);
         // A pause of nothing would hold back what is queued later, which nobody stopped.
         self.queue_paused &= self.submissions.iter().any(|open| open.paused);
-        self.interrupt_pending = self.interrupt_pending.filter(|_| taken || self.input_untaken());
+        self.interrupt_pending = self.interrupt_pending.filter(|_| taken || self.begins_unseen());
     }
 
     fn submission_mut(&mut self, id: &SubmissionId) -> Option<&mut OpenSubmission> {
