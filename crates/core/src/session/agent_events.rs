@@ -258,7 +258,8 @@ impl Session {
             self.stop_process(CloseOrder::Host, moment, out);
             return self.advance(moment, out);
         }
-        if missing && self.thread().is_some() && !self.thread_used && !self.replace_thread {
+        let made_here = self.thread().is_some() || self.launch.source.is_none();
+        if missing && made_here && !self.thread_used && !self.replace_thread {
             // Made by us, never used, so never saved by the agent: nothing is lost by making another. Recorded first:
             // an agent that refuses that too is not asked again.
             let recovering =

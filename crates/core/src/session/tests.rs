@@ -720,6 +720,21 @@ fn an_agent_that_refuses_a_new_thread_too_is_followed_by_one_other_and_then_by_a
 }
 
 #[test]
+fn a_first_thread_that_the_agent_calls_missing_is_tried_under_another_name() {
+    let mut bench = Bench::new();
+    bench.send("m1");
+    bench.open_again();
+    assert!(opens_anew(&bench.thread_missing()));
+    bench.thread_missing();
+    let effects = bench.exit(ProcessExit::of(ExitCause::Ordered { order: CloseOrder::Host }));
+    assert!(matches!(&effects[..], [Effect::Acquire { .. }]), "{effects:?}");
+    assert!(bench.session.replace_thread, "the next process is started for a new one");
+    bench.open_again();
+    bench.thread_missing();
+    assert!(bench.session.recovering.is_some());
+}
+
+#[test]
 fn open_items_are_bounded_and_tools_end_with_their_turn_where_they_cannot_outlive_it() {
     let mut bench = Bench::with(Capabilities { tools_outlive_turns: false, ..capabilities() });
     bench.send("m1");
