@@ -703,6 +703,9 @@ pub enum Event {
         /// A user chose to go on in a new conversation in place of the thread.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         start_fresh: bool,
+        /// The agent does not have the thread, which never took a message: it goes on in a new conversation by itself.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        never_saved: bool,
     },
     /// A frame that this version does not model.
     #[serde(rename = "provider.frame")]

@@ -4,7 +4,9 @@ use crate::config::{AgentConfig, HostConfig};
 use crate::error::HostError;
 use crate::host::NewSessionRequest;
 use mainstay_agents::AgentKind;
-use mainstay_core::{AgentName, LaunchSnapshot};
+use mainstay_agents::claude::files;
+use mainstay_core::work::ThreadSource;
+use mainstay_core::{AgentName, LaunchSnapshot, Refusal, RefusalCode};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -145,6 +147,7 @@ fn native_claude(wrapper: &Path) -> Option<PathBuf> {
 /// Checks and pins what a session is created with.
 pub(crate) fn pin(config: &HostConfig, request: &NewSessionRequest) -> Result<LaunchSnapshot, HostError> {
     let agent = configured(config, &request.agent)?;
+    refuse_unusable_thread(agent.kind, request.source.as_ref())?;
     let cwd = usable_folder(config, &request.cwd)?;
     let additional_directories = request
         .additional_directories
@@ -165,6 +168,18 @@ pub(crate) fn pin(config: &HostConfig, request: &NewSessionRequest) -> Result<La
         command: command(config, agent).map(|command| command.join(" ")),
         source: request.source.clone(),
     })
+}
+
+/// A conversation that is brought here, where its id goes into a command line and names a file.
+fn refuse_unusable_thread(kind: AgentKind, source: Option<&ThreadSource>) -> Result<(), Refusal> {
+    let Some(ThreadSource::Adopt { thread }) = source else { return Ok(()) };
+    if kind != AgentKind::Claude || files::transcript_name(thread.as_str()).is_some() {
+        return Ok(());
+    }
+    let detail = format!(
+        "{thread:?} is no id of a conversation of this agent; it is the name of its transcript, without \".jsonl\""
+    );
+    Err(Refusal::new(RefusalCode::InvalidId, detail))
 }
 
 /// A folder that exists and lies within the roots, links followed.
@@ -190,4 +205,23 @@ fn usable_folder(config: &HostConfig, folder: &str) -> Result<String, HostError>
         return Err(bad(why, true));
     }
     real.to_str().map(str::to_owned).ok_or_else(|| bad("the path is not UTF-8".to_owned(), false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_core::ThreadId;
+
+    #[test]
+    fn an_id_that_could_be_an_option_or_another_file_is_not_adopted() {
+        let refused = |kind, thread: &str| {
+            let source = ThreadSource::Adopt { thread: ThreadId::from(thread) };
+            refuse_unusable_thread(kind, Some(&source)).err().map(|refusal| refusal.code)
+        };
+        for id in ["--dangerously-skip-permissions", "-p", "../../x", "a/b", ""] {
+            assert_eq!(refused(AgentKind::Claude, id), Some(RefusalCode::InvalidId), "{id}");
+        }
+        assert_eq!(refused(AgentKind::Claude, "0aee81d0-8de0-4e6e-b8be-f9f9c9d1c4b0"), None);
+        assert_eq!(refused(AgentKind::Codex, "-p"), None, "it stands in no command line");
+    }
 }

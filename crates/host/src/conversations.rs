@@ -7,9 +7,10 @@ use mainstay_core::work::{ForkPoint, HistoryPoint, ThreadSource};
 use mainstay_core::{Session, SubmissionId, ThreadId};
 use mainstay_keeper::ProcessIdentity;
 use mainstay_keeper::identity::IdentityCheck;
+use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// As much of a transcript's end is searched for a message in doubt, which is among its last. What does not stand in it
@@ -18,6 +19,11 @@ const MAX_SEARCHED_BYTES: u64 = 32 << 20;
 /// Folders and files of an account home that are looked through; a home with more is not understood, and nothing is
 /// concluded from it.
 const MAX_ENTRIES: usize = 100_000;
+/// The largest transcript of which a branch is made at a point within it; the point may be anywhere, so all of it is
+/// read. Of a larger one the branch is refused.
+const MAX_SOURCE_BYTES: u64 = 128 << 20;
+/// The largest file that lists a living process; they have under 1 KiB. A larger one lists none.
+const MAX_PROCESS_BYTES: u64 = 64 << 10;
 
 /// The files of one account home.
 #[derive(Debug)]
@@ -42,11 +48,15 @@ impl Conversations {
     /// How a process is started for a session's conversation. One that is saved is taken up; one that never took a
     /// message and is not saved begins, or is branched off, under the same id as before, should that have been tried.
     ///
+    /// A transcript without a message counts as saved: the program neither takes it up nor begins another of its name
+    /// (measured), and says only of the first that the conversation is missing, upon which the session takes a new name.
+    ///
     /// # Errors
-    /// The point at which a branch is to begin is not in the source's history.
+    /// The point at which a branch is to begin is not in the source's history, or an id is none of this agent.
     pub(crate) fn start(&self, session: &Session) -> Result<Conversation, String> {
         let wanted = conversation(session).ok_or("the session has no process")?;
-        let saved = !matches!(self.transcript(&wanted), Ok(None));
+        named(&wanted).map_err(|error| error.to_string())?;
+        let saved = !self.transcripts(&wanted).is_ok_and(|found| found.is_empty());
         let used = session.thread_used && !session.replace_thread;
         let source = session.launch.source.as_ref().filter(|_| !session.replace_thread);
         match source {
@@ -64,34 +74,48 @@ impl Conversations {
     /// The row of the source's transcript that a branch has last.
     fn row(&self, point: &ForkPoint, last: &HistoryPoint) -> Result<String, String> {
         let missing = || format!("turn {} is not in the history of {}", last.turn, point.thread);
-        let path = self.transcript(point.thread.as_str()).ok().flatten().ok_or_else(missing)?;
-        let transcript = fs::read(path).map_err(|error| format!("{}: {error}", missing()))?;
-        let by_message = last.submission.as_ref();
-        by_message
-            .and_then(|message| files::last_row_after(&transcript, message.as_str()))
-            .or_else(|| files::row_of_item(&transcript, last.last_item.as_ref()?.as_str()))
-            .ok_or_else(missing)
+        let unread = |error: io::Error| format!("{}: {error}", missing());
+        for path in self.transcripts(point.thread.as_str()).map_err(unread)? {
+            let transcript = whole(&path, MAX_SOURCE_BYTES).map_err(unread)?;
+            let by_message = last.submission.as_ref();
+            let row = by_message
+                .and_then(|message| files::last_row_after(&transcript, message.as_str()))
+                .or_else(|| files::row_of_item(&transcript, last.last_item.as_ref()?.as_str()));
+            if let Some(row) = row {
+                return Ok(row);
+            }
+        }
+        Err(missing())
     }
 
     /// Where a conversation is saved. Its folder is named after the working folder, by a rule that long names bend: so
-    /// it is looked for under its id, which is unique.
-    fn transcript(&self, conversation: &str) -> io::Result<Option<PathBuf>> {
-        let Some(name) = files::transcript_name(conversation) else { return Ok(None) };
+    /// it is looked for under its id. Several have it where a user copied or moved folders.
+    ///
+    /// # Errors
+    /// Something could not be looked at, is no regular file, or the id is none that names a transcript: then nothing is
+    /// known of it.
+    fn transcripts(&self, conversation: &str) -> io::Result<Vec<PathBuf>> {
+        let name = named(conversation)?;
         let folders = match fs::read_dir(self.home.join(files::PROJECTS)) {
             Ok(folders) => folders,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
+        let mut found = Vec::new();
         for (number, folder) in folders.enumerate() {
             if number >= MAX_ENTRIES {
                 return Err(io::Error::other("the account home has too many folders"));
             }
             let transcript = folder?.path().join(&name);
-            if transcript.is_file() {
-                return Ok(Some(transcript));
+            match fs::metadata(&transcript) {
+                Ok(metadata) if metadata.is_file() => found.push(transcript),
+                Ok(_) => return Err(not_regular()),
+                // No such file, or a file beside the folders.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        Ok(found)
     }
 
     /// Which of the messages in doubt stand in the conversation. Only of use when the process that may have had them is
@@ -101,18 +125,10 @@ impl Conversations {
         conversation: &ThreadId,
         messages: &[SubmissionId],
     ) -> Vec<(SubmissionId, InHistory)> {
-        let (found, whole) = match self.transcript(conversation.as_str()) {
-            Ok(Some(path)) => search(&path, messages).unwrap_or_else(|error| {
-                tracing::warn!(%error, path = %path.display(), "a transcript could not be read");
-                (BTreeSet::new(), false)
-            }),
-            // Made with its first message: nothing came as far as that.
-            Ok(None) => (BTreeSet::new(), true),
-            Err(error) => {
-                tracing::warn!(%error, home = %self.home.display(), "the agent's transcripts could not be listed");
-                (BTreeSet::new(), false)
-            }
-        };
+        let (found, whole) = self.search(conversation, messages).unwrap_or_else(|error| {
+            tracing::warn!(%error, home = %self.home.display(), "the agent's transcripts could not be read");
+            (BTreeSet::new(), false)
+        });
         let verdict = |message: &SubmissionId| match found.contains(message.as_str()) {
             true => InHistory::There,
             false if whole => InHistory::NotThere,
@@ -121,9 +137,42 @@ impl Conversations {
         messages.iter().map(|message| (message.clone(), verdict(message))).collect()
     }
 
+    /// Which messages stand in the conversation's transcripts, and whether all of each was searched. Where
+    /// there is none, nothing came as far as that: it is made with its first message.
+    fn search(
+        &self,
+        conversation: &ThreadId,
+        messages: &[SubmissionId],
+    ) -> io::Result<(BTreeSet<String>, bool)> {
+        let (mut found, mut all) = (BTreeSet::new(), true);
+        for path in self.transcripts(conversation.as_str())? {
+            match end_of(&path) {
+                Ok((end, whole)) => {
+                    all &= whole;
+                    files::user_messages(&end, |uuid| {
+                        if messages.iter().any(|message| message.as_str() == uuid) {
+                            found.insert(uuid.to_owned());
+                        }
+                    });
+                }
+                Err(error) => {
+                    // What another one has is known all the same.
+                    tracing::warn!(%error, path = %path.display(), "a transcript could not be read");
+                    all = false;
+                }
+            }
+        }
+        Ok((found, all))
+    }
+
     /// The end of a conversation's transcript, as far back as is searched; None where there is none or it cannot be read.
+    /// Of several, that which was written last.
     pub(crate) fn read(&self, conversation: &ThreadId) -> Option<Vec<u8>> {
-        let path = self.transcript(conversation.as_str()).ok().flatten()?;
+        let found = self.transcripts(conversation.as_str()).map_err(|error| {
+            tracing::warn!(%error, home = %self.home.display(), "the agent's transcripts could not be listed");
+        });
+        let written = |path: &PathBuf| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+        let path = found.ok()?.into_iter().max_by_key(written)?;
         let read = end_of(&path).map(|(end, _)| end);
         read.map_err(|error| tracing::warn!(%error, "a transcript could not be read")).ok()
     }
@@ -133,7 +182,7 @@ impl Conversations {
         let listed = fs::read_dir(self.home.join(files::PROCESSES)).ok()?;
         let boot_id = ProcessIdentity::of_self().ok()?.boot_id;
         listed.take(MAX_ENTRIES).flatten().find_map(|file| {
-            let text = fs::read_to_string(file.path()).ok()?;
+            let text = String::from_utf8(whole(&file.path(), MAX_PROCESS_BYTES).ok()?).ok()?;
             let process = files::listed_process(&text, conversation.as_str())?;
             let identity = ProcessIdentity {
                 boot_id: boot_id.clone(),
@@ -157,22 +206,41 @@ pub(crate) fn conversation(session: &Session) -> Option<String> {
     }
 }
 
-/// The messages that stand in a transcript's end, and whether that was all of it.
-fn search(path: &Path, messages: &[SubmissionId]) -> io::Result<(BTreeSet<String>, bool)> {
-    let (end, whole) = end_of(path)?;
-    let mut found = BTreeSet::new();
-    files::user_messages(&end, |uuid| {
-        if messages.iter().any(|message| message.as_str() == uuid) {
-            found.insert(uuid.to_owned());
-        }
-    });
-    Ok((found, whole))
+/// The file name of a conversation's transcript.
+fn named(conversation: &str) -> io::Result<String> {
+    let unusable = || {
+        let words = format!("{conversation:?} is no id of a conversation of this agent");
+        io::Error::new(ErrorKind::InvalidInput, words)
+    };
+    files::transcript_name(conversation).ok_or_else(unusable)
+}
+
+fn not_regular() -> io::Error {
+    io::Error::other("this is no regular file")
+}
+
+/// A regular file, and its length. Whatever else has the name (a pipe, a device) blocks nothing.
+fn open_regular(path: &Path) -> io::Result<(File, u64)> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    if metadata.is_file() { Ok((file, metadata.len())) } else { Err(not_regular()) }
+}
+
+/// A file of at most so many bytes.
+fn whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let (file, _) = open_regular(path)?;
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length <= most) {
+        return Ok(bytes);
+    }
+    Err(io::Error::new(ErrorKind::FileTooLarge, format!("the file has more than {most} bytes")))
 }
 
 /// The end of a file, and whether that is all of it.
 fn end_of(path: &Path) -> io::Result<(Vec<u8>, bool)> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
+    let (mut file, length) = open_regular(path)?;
     file.seek(SeekFrom::Start(length.saturating_sub(MAX_SEARCHED_BYTES)))?;
     let mut end = Vec::new();
     file.take(MAX_SEARCHED_BYTES).read_to_end(&mut end)?;
@@ -287,5 +355,66 @@ mod tests {
         list(own.start_time);
         assert_eq!(conversations.holder(&thread), Some(own.pid));
         assert_eq!(conversations.holder(&ThreadId::from("c-2")), None);
+    }
+
+    /// Waits for a reader in another thread, which a pipe would block for ever.
+    fn in_time<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> T {
+        let (done, result) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(read()));
+        result.recv_timeout(std::time::Duration::from_secs(60)).expect("nothing blocks")
+    }
+
+    fn pipe(path: &Path) {
+        rustix::fs::mkfifoat(rustix::fs::CWD, path, Mode::RUSR | Mode::WUSR).expect("made");
+    }
+
+    #[test]
+    fn a_message_is_absent_only_where_all_was_looked_at() {
+        let (folder, conversations) = home();
+        let message = [SubmissionId::from("m1")];
+        let verdict = |thread: &str| conversations.look_for(&ThreadId::from(thread), &message)[0].1;
+        save(&folder, "c-1", "{\"type\":\"user\",\"uuid\":\"m0\"}\n");
+        let other = folder.path().join("projects/-other");
+        fs::create_dir_all(&other).expect("made");
+        assert_eq!(verdict("c-1"), InHistory::NotThere);
+        // A second one of the same id has it, whichever is found first.
+        fs::write(other.join("c-1.jsonl"), "{\"type\":\"user\",\"uuid\":\"m1\"}\n").expect("written");
+        assert_eq!(verdict("c-1"), InHistory::There);
+        // One of two is larger than what is searched.
+        let long = File::create(other.join("c-1.jsonl")).expect("made");
+        long.set_len(MAX_SEARCHED_BYTES + 1).expect("grown");
+        assert_eq!(verdict("c-1"), InHistory::Unknown);
+        // An id that names no file was not looked for.
+        assert_eq!(verdict("../c-1"), InHistory::Unknown);
+        // What cannot be looked at is not absent (a loop of links: also root cannot).
+        std::os::unix::fs::symlink("c-2.jsonl", other.join("c-2.jsonl")).expect("linked");
+        assert_eq!(verdict("c-2"), InHistory::Unknown);
+        assert_eq!(verdict("c-3"), InHistory::NotThere);
+    }
+
+    #[test]
+    fn a_pipe_blocks_nobody_and_tells_nothing() {
+        let (folder, conversations) = home();
+        save(&folder, "c-0", "");
+        pipe(&folder.path().join("projects/-w/c-1.jsonl"));
+        fs::create_dir_all(folder.path().join("sessions")).expect("made");
+        pipe(&folder.path().join("sessions/1.json"));
+        let own = ProcessIdentity::of_self().expect("our own");
+        let listed = format!(r#"{{"pid":{},"procStart":"{}","sessionId":"c-1"}}"#, own.pid, own.start_time);
+        let padded = format!("{listed}{}", " ".repeat(usize::try_from(MAX_PROCESS_BYTES).expect("small")));
+        fs::write(folder.path().join("sessions/2.json"), padded).expect("written");
+        let (verdict, read, holder) = in_time(move || {
+            let thread = ThreadId::from("c-1");
+            let verdict = conversations.look_for(&thread, &[SubmissionId::from("m1")])[0].1;
+            (verdict, conversations.read(&thread), conversations.holder(&thread))
+        });
+        assert_eq!((verdict, read, holder), (InHistory::Unknown, None, None));
+    }
+
+    #[test]
+    fn an_id_that_could_be_an_option_starts_nothing() {
+        let (_folder, conversations) = home();
+        let adopted = session(Some(ThreadSource::Adopt { thread: ThreadId::from("--x") }));
+        assert!(conversations.start(&adopted).expect_err("refused").contains("no id"));
     }
 }

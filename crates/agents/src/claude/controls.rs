@@ -6,7 +6,7 @@ use super::{ClaudeAdapter, text};
 use crate::adapter::{CannotTell, Translated};
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::work::{Control, ControlEnd};
-use mainstay_core::{AgentEvent, ControlId, SubmissionId};
+use mainstay_core::{AgentEvent, ControlId, SessionOptions, SubmissionId};
 use serde_json::{Value, json};
 
 impl ClaudeAdapter {
@@ -29,16 +29,11 @@ impl ClaudeAdapter {
                     return Ok(());
                 }
                 let frames = self.settings(at, changed);
-                let waits_for: Vec<Setting> = frames
-                    .iter()
-                    .filter_map(|frame| Setting::of_request(text(frame, "request_id")?))
-                    .collect();
-                if waits_for.is_empty() {
+                if !self.await_settings(at, Some(id), changed, &frames) {
                     // In force already, or nothing that this agent has.
                     self.end_control(at, id.clone(), ControlEnd::Done, out);
                     return Ok(());
                 }
-                self.sessions.change(at).controls.push(OpenControl { id: id.clone(), waits_for });
                 for frame in &frames {
                     out.send(frame);
                 }
@@ -87,36 +82,60 @@ impl ClaudeAdapter {
         self.end_control(at, id, end, out);
     }
 
-    /// A setting is answered: those who waited for it go on.
-    pub(super) fn setting_answered(
+    /// Remembers which settings are asked for, and for which control. False: for none.
+    pub(super) fn await_settings(
+        &mut self,
+        at: usize,
+        control: Option<&ControlId>,
+        asked: &SessionOptions,
+        frames: &[Value],
+    ) -> bool {
+        let setting = |frame: &Value| Setting::of_request(text(frame, "request_id")?);
+        let waits_for: Vec<Setting> = frames.iter().filter_map(setting).collect();
+        if waits_for.is_empty() {
+            return false;
+        }
+        let (id, ended) = (control.cloned().unwrap_or_else(|| ControlId::from("")), control.is_none());
+        self.sessions.change(at).controls.push(OpenControl { id, waits_for, asked: asked.clone(), ended });
+        true
+    }
+
+    /// The control that an answer about a setting is for, and what it asked: the first that waits for one, since the agent
+    /// answers in order. It waits for that no longer. None: it was asked when the conversation was opened.
+    pub(super) fn answered_control(
         &mut self,
         at: usize,
         setting: Setting,
+    ) -> Option<(usize, SessionOptions)> {
+        let waits = |open: &OpenControl| open.waits_for.contains(&setting);
+        let place = self.sessions.slot(at).state.controls.iter().position(waits)?;
+        let open = self.sessions.change(at).controls.get_mut(place)?;
+        open.waits_for.retain(|waited| *waited != setting);
+        Some((place, open.asked.clone()))
+    }
+
+    /// Ends the control that one of its settings was answered for, with the first refusal or the last answer.
+    pub(super) fn setting_answered(
+        &mut self,
+        at: usize,
+        place: usize,
         error: Option<&str>,
         out: &mut Translated,
     ) {
-        if self.sessions.slot(at).state.controls.is_empty() {
-            return;
+        let controls = &mut self.sessions.change(at).controls;
+        let Some(open) = controls.get_mut(place) else { return };
+        let all_answered = open.waits_for.is_empty();
+        let ends = !open.ended && (error.is_some() || all_answered);
+        open.ended |= ends;
+        let control = open.id.clone();
+        if all_answered {
+            controls.remove(place);
         }
-        let mut ended = Vec::new();
-        self.sessions.change(at).controls.retain_mut(|open| {
-            let waited = open.waits_for.iter().position(|waited| *waited == setting);
-            let Some(place) = waited else { return true };
-            open.waits_for.remove(place);
-            let over = error.is_some() || open.waits_for.is_empty();
-            if over {
-                ended.push(open.id.clone());
-            }
-            !over
-        });
-        for id in ended {
-            let end = match error {
-                None => ControlEnd::Done,
-                Some(error) => {
-                    ControlEnd::Refused { failure: Failure::new(FailureCode::AgentRefused, error) }
-                }
-            };
-            self.end_control(at, id, end, out);
+        if ends {
+            let refused =
+                |error| ControlEnd::Refused { failure: Failure::new(FailureCode::AgentRefused, error) };
+            let end = error.map_or(ControlEnd::Done, refused);
+            self.end_control(at, control, end, out);
         }
     }
 

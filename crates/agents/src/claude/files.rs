@@ -11,11 +11,14 @@ pub const PROJECTS: &str = "projects";
 /// Below the account home: one file for each living process; one that was killed leaves its file behind.
 pub const PROCESSES: &str = "sessions";
 
-/// The file name of a conversation's transcript. None where the id could name another file.
+/// The file name of a conversation's transcript. None where the id could name another file, or be taken for an option
+/// of the program's command line.
 #[must_use]
 pub fn transcript_name(conversation: &str) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (!conversation.is_empty() && conversation.bytes().all(plain)).then(|| format!("{conversation}.jsonl"))
+    let usable =
+        !conversation.is_empty() && !conversation.starts_with('-') && conversation.bytes().all(plain);
+    usable.then(|| format!("{conversation}.jsonl"))
 }
 
 /// A living process, as the program lists it.
@@ -209,5 +212,6 @@ mod tests {
         assert_eq!(transcript_name("a-1").as_deref(), Some("a-1.jsonl"));
         assert_eq!(transcript_name("../x"), None);
         assert_eq!(transcript_name(""), None);
+        assert_eq!(transcript_name("-p"), None);
     }
 }

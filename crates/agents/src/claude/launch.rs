@@ -46,14 +46,15 @@ pub(crate) fn plan(request: &LaunchRequest) -> LaunchPlan {
         "--replay-user-messages",
     ];
     argv.extend(fixed.map(str::to_owned));
+    // In one word with its option: a value that looks like an option is refused and never taken for one (measured).
     match &request.conversation {
-        Some(Conversation::New(id)) => argv.extend(["--session-id".to_owned(), id.clone()]),
-        Some(Conversation::Resume(id)) => argv.extend(["--resume".to_owned(), id.clone()]),
+        Some(Conversation::New(id)) => argv.push(format!("--session-id={id}")),
+        Some(Conversation::Resume(id)) => argv.push(format!("--resume={id}")),
         Some(Conversation::Fork { source, branch, up_to }) => {
-            argv.extend(["--resume".to_owned(), source.clone(), "--fork-session".to_owned()]);
-            argv.extend(["--session-id".to_owned(), branch.clone()]);
+            argv.extend([format!("--resume={source}"), "--fork-session".to_owned()]);
+            argv.push(format!("--session-id={branch}"));
             if let Some(message) = up_to {
-                argv.extend(["--resume-session-at".to_owned(), message.clone()]);
+                argv.push(format!("--resume-session-at={message}"));
             }
         }
         None => {}
@@ -108,7 +109,7 @@ mod tests {
         let plan = plan(&request());
         let argv = plan.argv.join(" ");
         assert!(argv.starts_with("/bin/claude -p --input-format stream-json"), "{argv}");
-        assert!(argv.ends_with("--resume c-1 --add-dir /more"), "{argv}");
+        assert!(argv.ends_with(" --resume=c-1 --add-dir /more"), "{argv}");
         let of = |name: &str| -> Vec<&str> {
             plan.env.iter().filter(|(is, _)| is == name).map(|(_, value)| value.as_str()).collect()
         };

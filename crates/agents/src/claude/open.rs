@@ -201,7 +201,10 @@ impl ClaudeAdapter {
 
     pub(super) fn set(&mut self, at: usize, setting: Setting, answer: &Value, out: &mut Translated) {
         let session = self.sessions.slot(at).session.clone();
-        let wanted = self.sessions.slot(at).state.wanted.clone();
+        let (control, wanted) = match self.answered_control(at, setting) {
+            Some((place, asked)) => (Some(place), asked),
+            None => (None, self.sessions.slot(at).state.wanted.clone()),
+        };
         let error = text(answer, "error").map(str::to_owned);
         if let Some(error) = &error
             && setting == Setting::Mode
@@ -221,22 +224,25 @@ impl ClaudeAdapter {
         match (setting, &error) {
             (_, Some(error)) => {
                 warn(out, &session, format!("the agent refused a setting: {error}"));
-                let before = self.sessions.slot(at).state.options.clone();
-                self.sessions.change(at).wanted = before;
+                let in_force = options.clone();
+                self.sessions.change(at).no_longer_wanted(setting, in_force);
             }
             (Setting::Mode, None) => {
                 let reported = answer.pointer("/response/mode").and_then(Value::as_str);
                 options.mode = reported.map(str::to_owned).or(wanted.mode);
             }
             (Setting::Model, None) => {
-                self.check_model(at, wanted.model.as_deref(), wanted.effort.as_deref(), out);
+                let effort = wanted.effort.as_deref().or(options.effort.as_deref());
+                self.check_model(at, wanted.model.as_deref(), effort, out);
                 options.model = wanted.model;
             }
             (Setting::Effort, None) => options.effort = wanted.effort,
             (Setting::McpServers, None) => self.mcp_servers_set(at, answer, out),
         }
         self.options_are(at, options, out);
-        self.setting_answered(at, setting, error.as_deref(), out);
+        if let Some(control) = control {
+            self.setting_answered(at, control, error.as_deref(), out);
+        }
         if let Some(opening) = &mut self.sessions.change(at).opening {
             opening.waits_for.retain(|waited| *waited != setting);
         }
@@ -320,10 +326,15 @@ impl ClaudeAdapter {
         }
         let thread = self.sessions.change(at);
         thread.options = options.clone();
+        // What a newer wish is on its way for stays wanted.
+        let settled = |setting, of: &Option<String>| of.clone().filter(|_| !thread.on_its_way(setting));
+        let model = settled(Setting::Model, &options.model);
+        let mode = settled(Setting::Mode, &options.mode);
+        let effort = settled(Setting::Effort, &options.effort);
         thread.wanted = SessionOptions {
-            model: options.model.clone().or(thread.wanted.model.take()),
-            mode: options.mode.clone().or(thread.wanted.mode.take()),
-            effort: options.effort.clone().or(thread.wanted.effort.take()),
+            model: model.or(thread.wanted.model.take()),
+            mode: mode.or(thread.wanted.mode.take()),
+            effort: effort.or(thread.wanted.effort.take()),
             ..SessionOptions::default()
         };
         self.say(at, AgentEvent::Options(options), out);

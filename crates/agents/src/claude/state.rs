@@ -80,6 +80,12 @@ pub(super) enum Setting {
 pub(super) struct OpenControl {
     pub(super) id: ControlId,
     pub(super) waits_for: Vec<Setting>,
+    /// What it is to put in force.
+    #[serde(default)]
+    pub(super) asked: SessionOptions,
+    /// It ended with a refusal, or is none but settings that went with a message; answers are still to come.
+    #[serde(default)]
+    pub(super) ended: bool,
 }
 
 /// A control that is a local command of the agent; the turn that it begins shows that it was taken.
@@ -218,6 +224,24 @@ impl ThreadState for Thread {
 impl Thread {
     pub(super) fn turn_id(&self) -> Option<ProviderTurn> {
         self.turn.as_ref().map(|turn| turn.id.clone())
+    }
+
+    /// Whether a control waits for the answer about this setting.
+    pub(super) fn on_its_way(&self, setting: Setting) -> bool {
+        self.controls.iter().any(|open| open.waits_for.contains(&setting))
+    }
+
+    /// A setting was refused: what is in force stays so, unless a newer wish is on its way.
+    pub(super) fn no_longer_wanted(&mut self, setting: Setting, in_force: SessionOptions) {
+        if self.on_its_way(setting) {
+            return;
+        }
+        match setting {
+            Setting::Mode => self.wanted.mode = in_force.mode,
+            Setting::Model => self.wanted.model = in_force.model,
+            Setting::Effort => self.wanted.effort = in_force.effort,
+            Setting::McpServers => {}
+        }
     }
 
     /// Whether a sub-agent works by itself, in no turn.

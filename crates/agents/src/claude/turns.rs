@@ -23,8 +23,11 @@ impl ClaudeAdapter {
     ) -> Result<(), CannotTell> {
         self.may_give(at)?;
         // Read strictly in order: they are in force when the message is.
-        for frame in self.settings(at, options) {
-            out.send(&frame);
+        let frames = self.settings(at, options);
+        // No control's, and in line with those of controls.
+        self.await_settings(at, None, options, &frames);
+        for frame in &frames {
+            out.send(frame);
         }
         self.give(at, submission, content, None, out);
         Ok(())

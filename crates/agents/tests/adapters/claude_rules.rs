@@ -324,6 +324,34 @@ fn options_are_set_and_confirmed() {
 }
 
 #[test]
+fn one_answer_settles_one_change_of_a_setting() {
+    let mut harness = open();
+    let effort = |name: &str| SessionOptions { effort: Some(name.to_owned()), ..SessionOptions::default() };
+    let set = |options: SessionOptions| Control::SetOptions {
+        options: Box::new(options.clone()),
+        changed: Box::new(options),
+    };
+    control(&mut harness, "k1", set(effort("low")));
+    control(&mut harness, "k2", set(effort("medium")));
+    control(&mut harness, "k3", set(effort("high")));
+    let lines = brief(&refused(&mut harness, "set-effort", "no"));
+    let ended = |lines: &[String]| -> Vec<String> {
+        let of_control = |line: &&String| line.starts_with("ControlEnded");
+        lines.iter().filter(of_control).map(|line| line.chars().take(15).collect()).collect()
+    };
+    assert_eq!(ended(&lines), ["ControlEnded k1"], "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("refused")), "{lines:?}");
+    let lines = answered(&mut harness, "set-effort", &Value::Null);
+    assert!(lines[0].contains("medium"), "what was answered is in force, not the newest wish: {lines:?}");
+    assert_eq!(brief(&lines), [r#"ControlEnded k2 {"state":"done"}"#]);
+    // The wish on its way still counts as asked for.
+    assert_eq!(control(&mut harness, "k4", set(effort("high"))), [r#"ControlEnded k4 {"state":"done"}"#]);
+    let lines = answered(&mut harness, "set-effort", &Value::Null);
+    assert!(lines[0].contains("high"), "{lines:?}");
+    assert_eq!(brief(&lines), [r#"ControlEnded k3 {"state":"done"}"#]);
+}
+
+#[test]
 fn an_emptied_context_is_another_conversation() {
     let mut harness = open();
     control(&mut harness, "k1", Control::Clear);

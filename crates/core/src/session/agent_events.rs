@@ -187,7 +187,9 @@ impl Session {
             }
             (Some(_), true) => ThreadOrigin::Resumed,
             (None, true) => ThreadOrigin::Adopted,
-            (Some(_), false) if self.replace_thread => ThreadOrigin::Replaced,
+            (Some(_), false) if self.replace_thread && self.asked_to_replace.is_none() => {
+                ThreadOrigin::Replaced
+            }
             (Some(_), false) => ThreadOrigin::Superseded,
             (None, false) if self.forks() => ThreadOrigin::Forked,
             (None, false) => ThreadOrigin::Created,
@@ -249,8 +251,20 @@ impl Session {
         if self.phase != Phase::Opening {
             return;
         }
-        if failure.code == FailureCode::ThreadMissing && self.thread().is_some() && !self.thread_used {
-            // Made by us, never used, so never saved by the agent: nothing is lost by making another.
+        let missing = failure.code == FailureCode::ThreadMissing;
+        if missing && self.asked_to_replace.is_some() && self.asked_to_replace == self.process {
+            // It has one conversation, named at its start, and not this one: another process is started for a new one.
+            // That one is refused for good if it is refused.
+            self.stop_process(CloseOrder::Host, moment, out);
+            return self.advance(moment, out);
+        }
+        let made_here = self.thread().is_some() || self.launch.source.is_none();
+        if missing && made_here && !self.thread_used && !self.replace_thread {
+            // Made by us, never used, so never saved by the agent: nothing is lost by making another. Recorded first:
+            // an agent that refuses that too is not asked again.
+            let recovering =
+                Event::SessionRecovering { failure: None, start_fresh: false, never_saved: true };
+            self.emit(out, moment.now, recovering);
             self.give_up_on_history(moment, out);
             let options = self.options.clone();
             out.effects.push(Effect::Tell(Decision::OpenThread {
@@ -271,7 +285,8 @@ impl Session {
             self.stop_process(CloseOrder::Host, moment, out);
             return self.advance(moment, out);
         }
-        let recovering = Event::SessionRecovering { failure: Some(failure), start_fresh: false };
+        let recovering =
+            Event::SessionRecovering { failure: Some(failure), start_fresh: false, never_saved: false };
         self.emit(out, moment.now, recovering);
         self.advance(moment, out);
         self.stop_process(CloseOrder::Host, moment, out);
@@ -361,7 +376,14 @@ impl Session {
         let arrived = submission.clone().filter(|id| {
             self.submission(id).is_some_and(|open| matches!(open.state, SubmissionState::Accepted { .. }))
         });
+        let stopped_control =
+            self.interrupt_pending.is_some() && submission.is_none() && !self.input_untaken();
+        let again = stopped_control.then(|| provider_turn.clone());
         self.emit(out, moment.now, Event::TurnStarted { turn, provider_turn, origin, submission });
+        if let Some(turn) = again {
+            // The agent was told while it showed no turn to stop, as that of a control: now it has one.
+            out.effects.push(Effect::Tell(Decision::Interrupt { turn: Some(turn) }));
+        }
         if let Some(submission) = arrived {
             // It had returned to the queue, and now the agent works on it: it must not be given again.
             self.input_taken(&submission, moment.capabilities.proof, moment, out);

@@ -124,6 +124,7 @@ impl Session {
             }
             Event::ThreadLinked { thread, how, .. } => {
                 self.replace_thread = false;
+                self.asked_to_replace = None;
                 if self.thread() != Some(thread) {
                     // What was brought here has a life before this session: it is never taken for one that can be made anew.
                     self.thread_used = *how == ThreadOrigin::Adopted;
@@ -396,9 +397,16 @@ impl Session {
                 }
             }
             Event::ControlEnded { control, end } => self.apply_control_ended(control, end),
-            Event::SessionRecovering { failure, start_fresh } => {
+            Event::SessionRecovering { never_saved: true, .. } => {
+                self.replace_thread = true;
+                self.asked_to_replace.clone_from(&self.process);
+            }
+            Event::SessionRecovering { failure, start_fresh, .. } => {
                 self.recovering.clone_from(failure);
                 self.replace_thread |= *start_fresh;
+                if *start_fresh {
+                    self.asked_to_replace = None;
+                }
                 self.start_retry = None;
                 if failure.is_none() {
                     self.first_turn_deaths = 0;
@@ -443,6 +451,11 @@ impl Session {
     fn apply_control_ended(&mut self, control: &ControlId, end: &ControlEnd) {
         let Some(place) = self.controls.iter().position(|open| open.id == *control) else { return };
         let ended = self.controls.remove(place);
+        if ended.told && ended.what.needs_idle() {
+            // A stop that was meant for it. What was taken may still show the turn that it begins; going back has none.
+            let may_begin = matches!(end, ControlEnd::Done) && !matches!(ended.what, Control::Rewind { .. });
+            self.interrupt_pending = self.interrupt_pending.filter(|_| may_begin || self.begins_unseen());
+        }
         if let (Control::SetOptions { options, .. }, ControlEnd::Done) = (ended.what, end)
             && self.options_before.is_some()
         {
@@ -545,7 +558,7 @@ impl Session {
         if let Some(open) = self.submission_mut(id) {
             open.state = state;
         }
-        self.interrupt_pending = self.interrupt_pending.filter(|_| self.input_untaken());
+        self.interrupt_pending = self.interrupt_pending.filter(|_| self.begins_unseen());
     }
 
     /// A taken one keeps a pending stop alive: its turn is still to be shown.
@@ -553,7 +566,7 @@ impl Session {
         self.submissions.retain(|open| open.id != *id);
         // A pause of nothing would hold back what is queued later, which nobody stopped.
         self.queue_paused &= self.submissions.iter().any(|open| open.paused);
-        self.interrupt_pending = self.interrupt_pending.filter(|_| taken || self.input_untaken());
+        self.interrupt_pending = self.interrupt_pending.filter(|_| taken || self.begins_unseen());
     }
 
     fn submission_mut(&mut self, id: &SubmissionId) -> Option<&mut OpenSubmission> {

@@ -104,7 +104,11 @@ impl Session {
                     }
                     self.settle_exit(ProcessExit::of(ExitCause::Abandoned), moment, out);
                     // The given-up agent may live and write to its thread: the session goes on in another one.
-                    self.emit(out, moment.now, Event::SessionRecovering { failure: None, start_fresh: true });
+                    self.emit(
+                        out,
+                        moment.now,
+                        Event::SessionRecovering { failure: None, start_fresh: true, never_saved: false },
+                    );
                     self.give_up_on_history(moment, out);
                 }
                 self.clear_recovering(moment, out);
@@ -119,7 +123,11 @@ impl Session {
                         "the agent still holds the conversation; stop it first",
                     ));
                 }
-                self.emit(out, moment.now, Event::SessionRecovering { failure: None, start_fresh: true });
+                self.emit(
+                    out,
+                    moment.now,
+                    Event::SessionRecovering { failure: None, start_fresh: true, never_saved: false },
+                );
                 self.give_up_on_history(moment, out);
                 self.advance(moment, out);
                 Ok(Reply::Done)
@@ -176,7 +184,11 @@ impl Session {
     pub(super) fn clear_recovering(&mut self, moment: &Moment<'_>, out: &mut Out) {
         // A user's command tries at once.
         if self.recovering.is_some() || self.waits_to_retry(moment) {
-            self.emit(out, moment.now, Event::SessionRecovering { failure: None, start_fresh: false });
+            self.emit(
+                out,
+                moment.now,
+                Event::SessionRecovering { failure: None, start_fresh: false, never_saved: false },
+            );
         }
     }
 

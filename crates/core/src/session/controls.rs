@@ -67,6 +67,12 @@ impl Session {
         self.controls.iter().any(|open| open.told && open.what.needs_idle())
     }
 
+    /// Whether the agent has something that begins a turn, or does its work without one, and shows none yet: a stop is
+    /// for that.
+    pub(super) fn begins_unseen(&self) -> bool {
+        self.input_untaken() || self.control_occupies()
+    }
+
     /// Whether something waits to be told.
     pub(super) fn control_waits(&self) -> bool {
         self.controls.iter().any(|open| !open.told)

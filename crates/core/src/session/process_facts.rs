@@ -194,7 +194,11 @@ impl Session {
             }
             ExitCause::SpawnFailed => {
                 if !self.retry_start(&failure, moment, out) {
-                    let recovering = Event::SessionRecovering { failure: Some(failure), start_fresh: false };
+                    let recovering = Event::SessionRecovering {
+                        failure: Some(failure),
+                        start_fresh: false,
+                        never_saved: false,
+                    };
                     self.emit(out, moment.now, recovering);
                 }
                 self.advance(moment, out);
@@ -210,7 +214,11 @@ impl Session {
                 self.emit(
                     out,
                     moment.now,
-                    Event::SessionRecovering { failure: Some(failure), start_fresh: false },
+                    Event::SessionRecovering {
+                        failure: Some(failure),
+                        start_fresh: false,
+                        never_saved: false,
+                    },
                 );
                 self.advance(moment, out);
             }

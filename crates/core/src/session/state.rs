@@ -56,6 +56,8 @@ pub struct Session {
     pub stopping: Option<CloseOrder>,
     /// The next thread is made anew, in place of the chain's head.
     pub replace_thread: bool,
+    /// The process that did not have a thread which was never used, and was asked for a new one in place of it.
+    pub asked_to_replace: Option<ProcessToken>,
     /// Who the agent says it is.
     pub agent: Option<AgentInfo>,
     /// Threads, oldest first.
@@ -482,6 +484,7 @@ impl Session {
             unverifiable: None,
             stopping: None,
             replace_thread: false,
+            asked_to_replace: None,
             agent: None,
             chain: Vec::new(),
             thread_used: false,

@@ -145,7 +145,8 @@ impl Session {
         self.cancel_waiting_controls(moment, out);
     }
 
-    /// Interrupts turns: all, or this one. With none known, the one that the untaken input starts.
+    /// Interrupts turns: all, or this one. With none known, the one that the untaken input, or a control that the agent
+    /// was told, starts.
     fn stop_turns(
         &mut self,
         only: Option<&TurnId>,
@@ -164,7 +165,7 @@ impl Session {
             if let Some(only) = only {
                 return stopped.found(StopKind::Turn, Some(only.as_str()), StopState::NotRunning);
             }
-            if self.turns.is_empty() && self.input_untaken() {
+            if self.turns.is_empty() && self.begins_unseen() {
                 stopped.pending = true;
                 if self.interrupt_pending.is_none() {
                     self.emit(out, moment.now, Event::InterruptRequested { turn: None, reach });

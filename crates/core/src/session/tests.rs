@@ -6,6 +6,7 @@ use crate::content::{
 use crate::event::{QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
 use crate::process::{ExitCause, ProcessExit, ProcessId};
 use crate::refusal::RefusalCode;
+use crate::work::Control;
 use crate::{AgentName, HostId, ItemKey, ProviderTurn, RequestKey};
 
 mod any_order;
@@ -654,6 +655,83 @@ fn a_conversation_that_is_gone_can_be_replaced_by_a_users_choice() {
     assert!(matches!(&effects[..], [Effect::Tell(Decision::OpenThread { resume: None, .. })]));
     bench.agent(AgentEvent::ThreadOpened { thread: ThreadId::from("new"), resumed: false });
     assert_eq!(bench.session.chain.last().map(|link| link.how), Some(ThreadOrigin::Replaced));
+}
+
+/// A session whose thread was opened and took no message, with another process that is asked for it.
+fn opened_and_never_used() -> Bench {
+    let mut bench = Bench::with(Capabilities { compact: true, ..capabilities() });
+    bench.must(Input::Command(Command::Control(Control::Compact { instructions: None })));
+    bench.start_process();
+    bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+    bench.send("m1");
+    bench.open_again();
+    bench
+}
+
+impl Bench {
+    fn open_again(&mut self) -> Vec<Effect> {
+        let process = self.process();
+        self.must(Input::Process(ProcessFact::Started { process, agent: None }));
+        self.agent(AgentEvent::Ready(AgentInfo::default()))
+    }
+
+    fn thread_missing(&mut self) -> Vec<Effect> {
+        let failure = Failure::new(FailureCode::ThreadMissing, "no such conversation");
+        self.agent(AgentEvent::ThreadRefused { failure })
+    }
+}
+
+fn opens_anew(effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::Tell(Decision::OpenThread { resume: None, .. })))
+}
+
+#[test]
+fn a_thread_that_was_never_saved_is_made_anew_by_the_same_process() {
+    let mut bench = opened_and_never_used();
+    assert!(opens_anew(&bench.thread_missing()));
+    bench.agent(AgentEvent::ThreadOpened { thread: ThreadId::from("new"), resumed: false });
+    assert_eq!(bench.session.chain.last().map(|link| link.how), Some(ThreadOrigin::Superseded));
+    assert!(bench.session.asked_to_replace.is_none() && !bench.session.replace_thread);
+    assert!(bench.session.input_untaken(), "what waited goes on");
+}
+
+#[test]
+fn an_agent_that_refuses_a_new_thread_too_is_followed_by_one_other_and_then_by_a_user() {
+    let mut bench = opened_and_never_used();
+    assert!(opens_anew(&bench.thread_missing()));
+    // It answers at once, and the same: it is not asked a second time.
+    let effects = bench.thread_missing();
+    assert!(
+        !opens_anew(&effects) && effects.contains(&Effect::Close { order: CloseOrder::Host }),
+        "{effects:?}"
+    );
+    assert!(bench.session.recovering.is_none());
+    let effects = bench.exit(ProcessExit::of(ExitCause::Ordered { order: CloseOrder::Host }));
+    assert!(matches!(&effects[..], [Effect::Acquire { .. }]), "{effects:?}");
+    assert!(opens_anew(&bench.open_again()), "started for a new one");
+    let effects = bench.thread_missing();
+    assert!(
+        !opens_anew(&effects) && effects.contains(&Effect::Close { order: CloseOrder::Host }),
+        "{effects:?}"
+    );
+    assert!(bench.session.recovering.is_some());
+    let effects = bench.exit(ProcessExit::of(ExitCause::Ordered { order: CloseOrder::Host }));
+    assert!(effects.is_empty(), "a user must look at it: {effects:?}");
+}
+
+#[test]
+fn a_first_thread_that_the_agent_calls_missing_is_tried_under_another_name() {
+    let mut bench = Bench::new();
+    bench.send("m1");
+    bench.open_again();
+    assert!(opens_anew(&bench.thread_missing()));
+    bench.thread_missing();
+    let effects = bench.exit(ProcessExit::of(ExitCause::Ordered { order: CloseOrder::Host }));
+    assert!(matches!(&effects[..], [Effect::Acquire { .. }]), "{effects:?}");
+    assert!(bench.session.replace_thread, "the next process is started for a new one");
+    bench.open_again();
+    bench.thread_missing();
+    assert!(bench.session.recovering.is_some());
 }
 
 #[test]

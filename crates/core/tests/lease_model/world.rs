@@ -34,6 +34,7 @@ impl Machine {
         (session.queue_paused, session.chain.len(), session.thread_used, session.first_turn_deaths)
             .hash(&mut digest);
         (session.interrupt_pending, session.replace_thread, session.turns_of_process).hash(&mut digest);
+        session.asked_to_replace.as_ref().and_then(slot_of).hash(&mut digest);
         Self { session: Rc::new(session), digest: digest.value() }
     }
 

@@ -43,7 +43,7 @@ impl Bench {
         self.must(Input::Command(Command::Update { name: None, options, archived: None, limits: None }))
     }
 
-    fn control_ends(&mut self, control: &str, end: ControlEnd) -> Vec<Effect> {
+    pub(super) fn control_ends(&mut self, control: &str, end: ControlEnd) -> Vec<Effect> {
         self.agent(AgentEvent::ControlEnded { control: ControlId::from(control), end })
     }
 

@@ -230,3 +230,53 @@ fn a_stop_withdraws_what_waits_to_be_asked() {
     });
     assert_eq!(bench.session.ended_tasks[0].outcome, WorkEnd::Stopped);
 }
+
+impl Bench {
+    /// The agent was told to compact, and shows no turn yet.
+    fn compacting() -> Self {
+        let mut bench = Self::with(able());
+        bench.must(Input::Command(Command::Control(Control::Compact { instructions: None })));
+        bench.start_process();
+        assert!(bench.session.control_occupies());
+        bench
+    }
+}
+
+#[test]
+fn a_stop_while_a_control_has_not_begun_its_turn_is_for_that_turn() {
+    let mut bench = Bench::compacting();
+    let (targets, effects) = bench.stop(StopScope::Session);
+    assert_eq!(
+        (targets, effects),
+        (vec![(StopKind::Turn, StopState::Asked)], vec!["interrupt ?".to_owned()])
+    );
+    // The agent may answer before it shows the turn.
+    bench.control_ends("c1", ControlEnd::Done);
+    let started =
+        AgentEvent::TurnStarted { turn: ProviderTurn::from("ct"), origin: Origin::Unknown, submission: None };
+    assert_eq!(told(&bench.agent(started)), ["interrupt ct"]);
+    assert!(bench.session.turns[0].interrupted_at.is_some() && bench.session.interrupt_pending.is_none());
+    bench.end_turn("ct", Outcome::Cancelled);
+    assert_eq!(bench.session.status().status, Status::Idle);
+}
+
+#[test]
+fn a_control_that_does_not_react_to_a_stop_ends_with_its_process() {
+    let mut bench = Bench::compacting();
+    bench.stop(StopScope::Turn(None));
+    let due = bench.session.next_deadline().expect("escalates");
+    let effects = bench.tick_at(due);
+    assert!(effects.contains(&Effect::Close { order: CloseOrder::Host }), "{effects:?}");
+}
+
+#[test]
+fn a_refused_control_takes_the_stop_that_was_meant_for_it_along() {
+    let mut bench = Bench::compacting();
+    bench.stop(StopScope::Turn(None));
+    let failure = Failure::new(FailureCode::AgentRefused, "nothing to compact");
+    bench.control_ends("c1", ControlEnd::Refused { failure });
+    assert!(bench.session.interrupt_pending.is_none());
+    bench.send("m1");
+    bench.begin_turn("pt1", "m1");
+    assert!(bench.session.turns[0].interrupted_at.is_none());
+}
