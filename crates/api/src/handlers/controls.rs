@@ -129,6 +129,7 @@ pub(crate) async fn review(call: Call) -> Answer {
 
 pub(crate) async fn clear(call: Call) -> Answer {
     call.query::<NoQuery>()?;
+    origin::refuse_agents(&call).await?;
     call.json::<super::process::NoBody>()?;
     ask(&call, Control::Clear).await
 }
@@ -172,6 +173,7 @@ pub(crate) struct ForkBody {
 
 pub(crate) async fn fork(call: Call) -> Answer {
     call.query::<NoQuery>()?;
+    origin::refuse_agents(&call).await?;
     let body: ForkBody = call.json()?;
     let host = call.app.host.clone();
     let (_, session) = host.state(call.session()?).await?;
