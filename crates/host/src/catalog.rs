@@ -5,6 +5,7 @@ use crate::error::HostError;
 use crate::host::NewSessionRequest;
 use mainstay_agents::AgentKind;
 use mainstay_core::{AgentName, LaunchSnapshot};
+use mainstay_store::SessionRow;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -164,6 +165,17 @@ pub(crate) fn pin(config: &HostConfig, request: &NewSessionRequest) -> Result<La
         env_names: agent.env.keys().cloned().collect(),
         command: command(config, agent).map(|command| command.join(" ")),
         source: request.source.clone(),
+    })
+}
+
+/// What a session is pinned to, with the credentials that only its record holds: nothing to show. A purged session has none.
+///
+/// # Errors
+/// [`HostError::Unreadable`].
+pub fn pinned(row: &SessionRow) -> Result<LaunchSnapshot, HostError> {
+    serde_json::from_slice(&row.launch).map_err(|error| HostError::Unreadable {
+        session: row.id.clone(),
+        why: format!("what it was launched with cannot be read: {error}"),
     })
 }
 
