@@ -24,4 +24,6 @@ pub(crate) struct App {
     pub(crate) changing: tokio::sync::Mutex<()>,
     /// Room for commands under way.
     pub(crate) commands: Arc<Semaphore>,
+    /// Room for files on their way in.
+    pub(crate) uploads: Arc<Semaphore>,
 }

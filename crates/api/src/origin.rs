@@ -1,5 +1,5 @@
-//! Whether a request comes from inside an agent's process tree: an agent may not answer its own approvals, loosen its
-//! own options or stop the host.
+//! Whether a request comes from inside an agent's process tree: an agent may not answer its own approvals, loosen a
+//! session, remove what is the user's or stop the host.
 //!
 //! What this can show: a command that an agent runs and that speaks to us as itself. What it cannot: a process of the
 //! same user that makes another program speak for it. The decision is pure, the reading of `/proc` is thin; where the
@@ -48,7 +48,9 @@ pub(crate) async fn refuse_agents(call: &Call) -> Result<(), Problem> {
     };
     Err(Problem::new(
         Code::FromAgent,
-        format!("{why}; agents may not answer requests, change options or stop the host"),
+        format!(
+            "{why}; agents may not answer requests, change or remove what is the user's, loosen a session or stop the host"
+        ),
     ))
 }
 

@@ -226,6 +226,7 @@ pub(crate) const ROUTES: &[Route] = &[
         Code::OutsideRoots,
         Code::EmptyContent,
         Code::Unsupported,
+        Code::FromAgent,
     ]),
     Route::get(
         "/v1/sessions",
@@ -264,7 +265,7 @@ pub(crate) const ROUTES: &[Route] = &[
         Gives::Json(200, schema::<sessions::Deleted>()),
         |call| Box::pin(sessions::delete(call)),
     )
-    .refuses(SESSION),
+    .refuses(&[Code::InvalidId, Code::SessionUnknown, Code::SessionUnreadable, Code::FromAgent]),
     Route::new(
         Verb::Post,
         "/v1/sessions/{session}/messages",
@@ -315,6 +316,7 @@ pub(crate) const ROUTES: &[Route] = &[
         Code::RevisionMismatch,
         Code::EmptyContent,
         Code::Unsupported,
+        Code::FromAgent,
     ]),
     Route::new(
         Verb::Post,
@@ -330,6 +332,7 @@ pub(crate) const ROUTES: &[Route] = &[
         Code::SessionClosed,
         Code::SubmissionUnknown,
         Code::SubmissionState,
+        Code::FromAgent,
     ]),
     Route::new(
         Verb::Delete,
@@ -344,6 +347,7 @@ pub(crate) const ROUTES: &[Route] = &[
         Code::SessionUnreadable,
         Code::SubmissionUnknown,
         Code::SubmissionState,
+        Code::FromAgent,
     ]),
     Route::new(
         Verb::Post,
@@ -454,7 +458,7 @@ pub(crate) const ROUTES: &[Route] = &[
         |call| Box::pin(controls::clear(call)),
     )
     .takes::<process::NoBody>()
-    .refuses(CONTROL),
+    .refuses(&[Code::InvalidId, Code::SessionUnknown, Code::SessionUnreadable, Code::SessionClosed, Code::QueueFull, Code::Unsupported, Code::FromAgent]),
     Route::new(
         Verb::Post,
         "/v1/sessions/{session}/rewind",
@@ -489,6 +493,7 @@ pub(crate) const ROUTES: &[Route] = &[
         Code::TurnUnknown,
         Code::IdConflict,
         Code::Unsupported,
+        Code::FromAgent,
     ]),
     Route::new(
         Verb::Post,
@@ -522,6 +527,7 @@ pub(crate) const ROUTES: &[Route] = &[
         Code::SessionUnreadable,
         Code::SubmissionState,
         Code::Unsupported,
+        Code::FromAgent,
     ]),
     Route::get(
         "/v1/sessions/{session}/events",

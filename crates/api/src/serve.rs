@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::config::ApiConfig;
 use crate::guard;
+use crate::handlers::transfer::MAX_UPLOADS;
 use crate::listen::Listeners;
 use crate::mutation::MAX_COMMANDS;
 use crate::origin;
@@ -47,6 +48,7 @@ pub async fn serve(host: Arc<Host>, config: ApiConfig, listeners: Listeners, sto
         since: Instant::now(),
         changing: tokio::sync::Mutex::default(),
         commands: Arc::new(Semaphore::new(MAX_COMMANDS)),
+        uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
     });
     let router = routes::router(app.clone());
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));

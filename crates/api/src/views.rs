@@ -85,7 +85,9 @@ impl SessionView {
     pub(crate) fn of_row(row: SessionRow) -> Self {
         Self {
             imported: None,
-            launch: serde_json::from_slice(&row.launch).ok(),
+            launch: serde_json::from_slice(&row.launch)
+                .ok()
+                .map(|launch: LaunchSnapshot| launch.without_secrets()),
             cursor: Cursor { epoch: row.epoch, seq: row.head },
             id: row.id,
             agent: row.agent,

@@ -4,8 +4,8 @@
 mod reasons;
 
 pub use reasons::{
-    EpochReason, ImportedFrom, LeaseEnd, OptionsState, QueueReason, RequestDeadline, RequestEnd, SettlesBy,
-    StopReach, ThreadOrigin,
+    EpochReason, ImportedFrom, LeaseEnd, LeftOut, OptionsState, QueueReason, RequestDeadline, RequestEnd,
+    SettlesBy, StopReach, ThreadOrigin,
 };
 
 use crate::agent::{AgentInfo, NoticeLevel, TakenProof};
@@ -72,6 +72,9 @@ pub enum Event {
         launch: LaunchSnapshot,
         /// Where it came from.
         from: ImportedFrom,
+        /// What was not taken over. Options and limits among it change by events of their own, behind this one.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left_out: Vec<LeftOut>,
     },
     /// The session is deleted; only its id stays taken.
     #[serde(rename = "session.deleted")]

@@ -22,7 +22,8 @@ pub struct LaunchSnapshot {
     /// The account home (CODEX_HOME and its like); absolute. None: the agent's own default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account_home: Option<String>,
-    /// MCP servers, as ACP names them.
+    /// MCP servers, as ACP names them. Where this is journaled or shown, without what may be secret
+    /// ([`LaunchSnapshot::without_secrets`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mcp_servers: Vec<Value>,
     /// Instructions for the agent, beside its own.
@@ -37,6 +38,46 @@ pub struct LaunchSnapshot {
     /// Where the first thread comes from; absent: it is made anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<ThreadSource>,
+}
+
+impl LaunchSnapshot {
+    /// As it may be journaled, exported and shown: of MCP servers the names of their variables and headers without the
+    /// values, addresses without user, query and fragment, and nothing that is not known to be harmless. Arguments stay:
+    /// they are as public as a process's command line.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        Self { mcp_servers: self.mcp_servers.iter().map(server_without_secrets).collect(), ..self.clone() }
+    }
+}
+
+fn server_without_secrets(server: &Value) -> Value {
+    let Value::Object(fields) = server else { return Value::Null };
+    let shown = fields.iter().filter_map(|(field, value)| {
+        let shown = match (field.as_str(), value) {
+            ("name" | "type" | "command" | "args", value) => value.clone(),
+            ("url", Value::String(url)) => Value::String(bare_address(url)),
+            ("env" | "headers", Value::Array(entries)) => entries.iter().map(name_alone).collect(),
+            ("env" | "headers", Value::Object(entries)) => {
+                Value::Object(entries.keys().map(|name| (name.clone(), Value::Null)).collect())
+            }
+            _ => return None,
+        };
+        Some((field.clone(), shown))
+    });
+    Value::Object(shown.collect())
+}
+
+fn name_alone(entry: &Value) -> Value {
+    let name = entry.get("name").filter(|name| name.is_string());
+    name.map_or(Value::Null, |name| serde_json::json!({ "name": name }))
+}
+
+fn bare_address(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
 }
 
 /// What may change during a session's life.
@@ -103,5 +144,37 @@ impl SessionOptions {
             sandbox: of(&self.sandbox, &other.sandbox),
             approval: of(&self.approval, &other.approval),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_of_variables_and_headers_are_shown_and_no_value() {
+        let servers = [
+            json!({ "name": "a", "command": "/bin/a", "args": ["-v"], "env": [{ "name": "KEY", "value": "hidden" }] }),
+            json!({
+                "type": "http", "name": "b", "url": "https://hidden:hidden@host:1/mcp?key=hidden#hidden",
+                "headers": [{ "name": "Authorization", "value": "hidden" }, "hidden"],
+            }),
+            json!({ "name": "c", "env": { "KEY": "hidden" }, "_meta": { "x": "hidden" } }),
+            json!("hidden"),
+        ];
+        let shown: Vec<Value> = servers.iter().map(server_without_secrets).collect();
+        assert_eq!(
+            shown,
+            [
+                json!({ "name": "a", "command": "/bin/a", "args": ["-v"], "env": [{ "name": "KEY" }] }),
+                json!({
+                    "type": "http", "name": "b", "url": "https://host:1/mcp",
+                    "headers": [{ "name": "Authorization" }, null],
+                }),
+                json!({ "name": "c", "env": { "KEY": null } }),
+                json!(null),
+            ]
+        );
     }
 }

@@ -7,6 +7,7 @@ use mainstay_agents::AgentKind;
 use mainstay_agents::claude::files;
 use mainstay_core::work::ThreadSource;
 use mainstay_core::{AgentName, LaunchSnapshot, Refusal, RefusalCode};
+use mainstay_store::SessionRow;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -180,6 +181,17 @@ fn refuse_unusable_thread(kind: AgentKind, source: Option<&ThreadSource>) -> Res
         "{thread:?} is no id of a conversation of this agent; it is the name of its transcript, without \".jsonl\""
     );
     Err(Refusal::new(RefusalCode::InvalidId, detail))
+}
+
+/// What a session is pinned to, with the credentials that only its record holds: nothing to show. A purged session has none.
+///
+/// # Errors
+/// [`HostError::Unreadable`].
+pub fn pinned(row: &SessionRow) -> Result<LaunchSnapshot, HostError> {
+    serde_json::from_slice(&row.launch).map_err(|error| HostError::Unreadable {
+        session: row.id.clone(),
+        why: format!("what it was launched with cannot be read: {error}"),
+    })
 }
 
 /// A folder that exists and lies within the roots, links followed.

@@ -307,7 +307,6 @@ impl Host {
             return Ok((SessionId(String::new()), replay));
         }
         let launch = catalog::pin(&self.shared.config, &request)?;
-        self.refuse_taken_thread(&launch).await?;
         let id = request.id.clone().unwrap_or_else(|| SessionId(Self::fresh_id("ses")));
         let _same_session = self.turn(&format!("session {id}")).await;
         let fingerprint = creation_fingerprint(&request);
@@ -326,6 +325,8 @@ impl Host {
                 Answered { reply: Reply::Done, cursor, response: None, replayed: true, recorded: true };
             return Ok((id, answered));
         }
+        // Only now: the session of a creation that is asked for again has the conversation itself.
+        self.refuse_taken_thread(&launch).await?;
         let (answer, answered) = oneshot::channel();
         let created =
             Created::new(&self.shared, id.clone(), launch, request, fingerprint, operation, answer)?;

@@ -5,7 +5,7 @@ use crate::error::HostError;
 use crate::host::send_to_lane;
 use crate::lane::{LaneMessage, Shared};
 use crate::transfer::drop_staged;
-use mainstay_core::Command;
+use mainstay_core::{Command, Cursor};
 use mainstay_store::{
     LaneWrite, ReadError, STAGED_STATUS, SessionFilter, SessionKey, SessionRow, Store, Urgency, WriteError,
     WriteOp,
@@ -156,14 +156,13 @@ pub(crate) async fn let_age(shared: &Arc<Shared>) -> Result<(), HostError> {
     let now = shared.now();
     if let Some(age) = retention.delete_archived_after {
         for row in aged(shared, true, cutoff(now, age)).await? {
-            command(shared, &row, Command::Delete).await?;
+            let_go(shared, &row).await?;
         }
         purge(shared).await?;
     }
     if let Some(age) = retention.archive_after {
         for row in aged(shared, false, cutoff(now, age)).await? {
-            let archive = Command::Update { name: None, options: None, archived: Some(true), limits: None };
-            command(shared, &row, archive).await?;
+            let_go(shared, &row).await?;
         }
     }
     Ok(())
@@ -189,7 +188,9 @@ async fn aged(shared: &Shared, archived: bool, before: i64) -> Result<Vec<Sessio
     Ok(found)
 }
 
-async fn command(shared: &Arc<Shared>, row: &SessionRow, command: Command) -> Result<(), HostError> {
+/// Archives a session or, where it is archived, deletes it, unless something happened to it since its row was read.
+async fn let_go(shared: &Arc<Shared>, row: &SessionRow) -> Result<(), HostError> {
+    let command = Command::Age { seen: Cursor { epoch: row.epoch, seq: row.head } };
     let (answer, answered) = oneshot::channel();
     let message =
         LaneMessage::Command { command: Box::new(command), register: None, operation: None, answer };

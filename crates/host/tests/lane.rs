@@ -142,6 +142,53 @@ async fn a_turn_an_approval_a_detach_and_an_adoption() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_gets_its_servers_credentials_also_from_the_next_host() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let log = home.path().join("given");
+    // What the agent is given, on its way to it.
+    let listening = format!("tee -a '{}' | '{}'", log.display(), scripted_acp_binary().display());
+    let config = || {
+        let agent =
+            AgentConfig::new(AgentKind::Acp, vec!["/bin/sh".to_owned(), "-c".to_owned(), listening.clone()]);
+        HostConfig { agents: BTreeMap::from([(AgentName::from("scripted"), agent)]), ..config(home.path()) }
+    };
+    let given = |method: &str| {
+        let log = std::fs::read_to_string(&log).expect("a log");
+        let opened = log.lines().find(|line| line.contains(method)).map(|line| line.contains("hidden-value"));
+        opened.unwrap_or_else(|| panic!("no {method} in {log}"))
+    };
+    let server = serde_json::json!({
+        "name": "notes", "command": "/bin/true", "args": [], "env": [{ "name": "KEY", "value": "hidden-value" }],
+    });
+    let host = Host::start(config()).await.expect("starts");
+    let request = NewSessionRequest { mcp_servers: vec![server], ..request(home.path(), "SAY one") };
+    let (id, _) = host.create(request, None).await.expect("created");
+    let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+    let seen = until(&mut subscription, turn_ended).await;
+    let journal = serde_json::to_string(&seen).expect("serializes");
+    assert!(journal.contains("KEY") && !journal.contains("hidden-value"), "{journal}");
+    assert!(given("session/new"));
+    let cursor = subscription.cursor();
+    drop(subscription);
+    host.shutdown(ShutdownMode::Kill).await;
+    drop(Arc::into_inner(host).expect("nobody else holds the host"));
+
+    std::fs::write(&log, "").expect("emptied");
+    let host = Host::start(config()).await.expect("starts again");
+    host.recovered().await;
+    let mut subscription = host.subscribe(id.as_str(), Some(cursor)).await.expect("there");
+    let content = vec![ContentBlock::text("SAY two")];
+    let submission = SubmissionId::from("m2");
+    let send = Command::Send { submission, content, delivery: Delivery::Auto, resends: None };
+    host.command(id.as_str(), send, None).await.expect("accepted");
+    until(&mut subscription, turn_ended).await;
+    assert!(given("session/load"));
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_agent_ends_the_turn_and_the_next_message_takes_the_thread_up() {
     let containment = Containment::enter();
     let home = tempfile::tempdir().expect("temp folder");

@@ -129,6 +129,7 @@ pub(crate) async fn review(call: Call) -> Answer {
 
 pub(crate) async fn clear(call: Call) -> Answer {
     call.query::<NoQuery>()?;
+    origin::refuse_agents(&call).await?;
     call.json::<super::process::NoBody>()?;
     ask(&call, Control::Clear).await
 }
@@ -172,9 +173,10 @@ pub(crate) struct ForkBody {
 
 pub(crate) async fn fork(call: Call) -> Answer {
     call.query::<NoQuery>()?;
+    origin::refuse_agents(&call).await?;
     let body: ForkBody = call.json()?;
     let host = call.app.host.clone();
-    let (_, session) = host.state(call.session()?).await?;
+    let (row, session) = host.state(call.session()?).await?;
     if !host.capabilities(&session.launch.agent)?.fork {
         return Err(Problem::new(Code::Unsupported, "this agent cannot branch a conversation off")
             .with("capability", "fork"));
@@ -200,7 +202,8 @@ pub(crate) async fn fork(call: Call) -> Answer {
         Some(id) => SubmissionId::parse(&format!("{id}.m1"))?,
         None => SubmissionId(Host::fresh_id("msg")),
     };
-    let launch = session.launch;
+    // The record has the credentials of its servers, which the state has not.
+    let launch = mainstay_host::catalog::pinned(&row)?;
     let request = NewSessionRequest {
         id,
         agent: launch.agent,

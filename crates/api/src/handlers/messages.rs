@@ -3,6 +3,7 @@
 use super::NoQuery;
 use crate::call::{Answer, Call, json};
 use crate::mutation::{self, MakeBody};
+use crate::origin;
 use crate::problem::{Code, Problem};
 use crate::views::{Changed, Content, Done, QueueView, QueuedView, Submitted, present};
 use mainstay_core::content::{ContentBlock, Delivery, DeliveryTaken};
@@ -144,6 +145,7 @@ pub(crate) struct QueuedPatch {
 
 pub(crate) async fn edit(call: Call) -> Answer {
     call.query::<NoQuery>()?;
+    origin::refuse_agents(&call).await?;
     let submission = SubmissionId::parse(call.param("submission")?)?;
     let body: QueuedPatch = call.json()?;
     let place = match body.before {
@@ -161,6 +163,7 @@ pub(crate) async fn edit(call: Call) -> Answer {
 
 pub(crate) async fn send_now(call: Call) -> Answer {
     call.query::<NoQuery>()?;
+    origin::refuse_agents(&call).await?;
     let submission = SubmissionId::parse(call.param("submission")?)?;
     let command = Command::SendNow { submission: submission.clone() };
     mutation::command(&call, command, 200, &changed(submission)).await
@@ -178,6 +181,7 @@ fn changed(submission: SubmissionId) -> MakeBody {
 
 pub(crate) async fn withdraw(call: Call) -> Answer {
     call.query::<NoQuery>()?;
+    origin::refuse_agents(&call).await?;
     let submission = SubmissionId::parse(call.param("submission")?)?;
     mutation::command(&call, Command::Withdraw { submission }, 200, &done()).await
 }

@@ -4,6 +4,7 @@ use super::NoQuery;
 use super::messages::done;
 use crate::call::{Answer, Call};
 use crate::mutation::{self, MakeBody};
+use crate::origin;
 use crate::problem::{Code, Problem};
 use mainstay_core::process::CloseOrder;
 use mainstay_core::session::{StopScope, StopTarget};
@@ -147,6 +148,7 @@ pub(crate) enum Recovery {
 
 pub(crate) async fn recover(call: Call) -> Answer {
     call.query::<NoQuery>()?;
+    origin::refuse_agents(&call).await?;
     let body: RecoverBody = call.json()?;
     let command = match body.action {
         Recovery::Probe => {

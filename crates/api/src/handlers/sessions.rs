@@ -8,7 +8,7 @@ use crate::problem::{Code, Problem};
 use crate::views::{Content, OptionsBody, OptionsPatch, SessionList, SessionView, present};
 use mainstay_core::session::Limits;
 use mainstay_core::work::ThreadSource;
-use mainstay_core::{AgentName, Command, SessionId, SubmissionId, ThreadId};
+use mainstay_core::{AgentName, Command, SessionId, SessionOptions, SubmissionId, ThreadId};
 use mainstay_host::{Host, NewSessionRequest};
 use mainstay_store::SessionFilter;
 use schemars::JsonSchema;
@@ -77,6 +77,16 @@ pub(crate) async fn create(call: Call) -> Answer {
     if body.env.is_some_and(|env| !env.is_empty()) {
         return Err(unsupported("env"));
     }
+    // What goes beyond an agent's defaults is the user's to give: an agent could give another one what it has not.
+    let options: SessionOptions = body.options.into();
+    if options != SessionOptions::default()
+        || body.adopt.is_some()
+        || body.account_home.is_some()
+        || !body.mcp_servers.is_empty()
+        || !body.additional_directories.is_empty()
+    {
+        origin::refuse_agents(&call).await?;
+    }
     let source = match body.adopt {
         Some(AdoptBody { thread }) => Some(ThreadSource::Adopt { thread: ThreadId::parse(&thread)? }),
         None => None,
@@ -94,7 +104,7 @@ pub(crate) async fn create(call: Call) -> Answer {
             .map_err(|error| Problem::new(Code::InvalidId, format!("agent: {error}")))?,
         cwd: body.cwd,
         name: body.name,
-        options: body.options.into(),
+        options,
         additional_directories: body.additional_directories,
         mcp_servers: body.mcp_servers,
         instructions: body.instructions,
@@ -241,6 +251,7 @@ pub(crate) struct Deleted {
 
 pub(crate) async fn delete(call: Call) -> Answer {
     call.query::<NoQuery>()?;
+    origin::refuse_agents(&call).await?;
     let id = call.session()?.to_owned();
     let make = MakeBody::reply(move |_| Deleted { id: id.clone(), deleted: true });
     let session = call.session()?;

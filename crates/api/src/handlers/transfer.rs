@@ -16,6 +16,7 @@ use mainstay_host::transfer::{Export, FileError, ImportError, ImportRequest, MED
 use mainstay_host::{HostError, Operation};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -98,7 +99,17 @@ pub(crate) async fn import(call: Call) -> Answer {
     let query: ImportQuery = call.query()?;
     origin::refuse_agents(&call).await?;
     let id = query.id.as_deref().map(SessionId::parse).transpose()?;
-    let file = spool(&call, call.take_upload()).await?;
+    let Ok(room) = call.app.uploads.clone().try_acquire_owned() else {
+        return Err(Problem::new(
+            Code::Overloaded,
+            format!("{MAX_UPLOADS} files are on their way in already"),
+        ));
+    };
+    let body = call.take_upload();
+    if body.size_hint().lower() > MAX_UPLOAD_BYTES {
+        return Err(too_large(MAX_UPLOAD_BYTES));
+    }
+    let file = spool(call.app.host.config().home.clone(), body, MAX_UPLOAD_BYTES).await?;
     let make = MakeBody::Session { updated_at: call.app.host.now() };
     let operation = mutation::operation(&call, 201, &make)?.map(|operation| {
         // The body went by without being kept: its digest stands for it.
@@ -108,22 +119,36 @@ pub(crate) async fn import(call: Call) -> Answer {
     });
     let host = call.app.host.clone();
     let request = ImportRequest { id, cwd: query.cwd };
-    let imported =
-        mutation::apart(&call.app, async move { host.import(file, request, operation).await }).await?;
+    let imported = mutation::apart(&call.app, async move {
+        let imported = host.import(file, request, operation).await;
+        drop(room);
+        imported
+    })
+    .await?;
     let (id, answered) = imported.map_err(problem)?;
     mutation::answer(&call, id.as_str(), answered, 201, &make).await
 }
 
+/// The largest file that is taken: far above any session that people made, and far below a disk. Over it: `too_large`.
+const MAX_UPLOAD_BYTES: u64 = 1024 * 1024 * 1024;
+/// Files on their way in at once, so that what waits to be checked is bounded. One more is refused as `overloaded`.
+pub(crate) const MAX_UPLOADS: usize = 2;
 /// Bytes that gather before they are written.
 const SPOOL_BYTES: usize = 1024 * 1024;
 
-/// Keeps what arrives until it is complete.
-async fn spool(call: &Call, mut body: Body) -> Result<Spooled, Problem> {
-    let folder = call.app.host.config().home.clone();
+fn too_large(most: u64) -> Problem {
+    Problem::new(Code::TooLarge, format!("a session's file may have at most {most} bytes"))
+        .with("limit", most)
+}
+
+/// Keeps what arrives until it is complete, in a file without a name in `folder`. More than `most` bytes are refused as
+/// soon as they came.
+async fn spool(folder: PathBuf, mut body: Body, most: u64) -> Result<Spooled, Problem> {
     let lost = |_| Problem::new(Code::ShuttingDown, "the host is shutting down");
     let mut file =
         tokio::task::spawn_blocking(move || Spooled::new(&folder)).await.map_err(lost)?.map_err(problem)?;
     let mut gathered: Vec<u8> = Vec::new();
+    let mut arrived = 0_u64;
     loop {
         // Each piece has the deadline that a whole small body has: a client that stands still is let go.
         let frame = tokio::time::timeout(BODY_DEADLINE, body.frame()).await.map_err(|_| {
@@ -138,6 +163,10 @@ async fn spool(call: &Call, mut body: Body) -> Result<Spooled, Problem> {
             None => None,
         };
         let ended = data.is_none();
+        arrived += data.as_ref().map_or(0, |data| data.len() as u64);
+        if arrived > most {
+            return Err(too_large(most));
+        }
         gathered.extend_from_slice(data.as_deref().unwrap_or_default());
         if gathered.len() >= SPOOL_BYTES || ended {
             let bytes = std::mem::take(&mut gathered);
@@ -163,5 +192,22 @@ fn problem(error: ImportError) -> Problem {
         }
         ImportError::File(FileError::Read(_)) => Problem::new(Code::Storage, chain(&error)),
         ImportError::File(_) => Problem::new(Code::InvalidFile, chain(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_upload_is_taken_up_to_its_bound() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let upload = |bytes: usize| {
+            let body = Body::from(vec![b' '; bytes]);
+            spool(folder.path().to_owned(), body, 5_000)
+        };
+        upload(5_000).await.expect("fits");
+        let refused = upload(5_001).await.expect_err("one byte too many");
+        assert_eq!(refused.code, Code::TooLarge);
     }
 }

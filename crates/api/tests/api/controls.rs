@@ -60,3 +60,15 @@ fn a_conversation_is_brought_to_one_session_only() {
     assert_eq!(made["launch"]["source"], json!({ "from": "adopt", "thread": "theirs" }));
     problem(&served.client().post("/v1/sessions", &body).expect("an answer"), 409, "id_conflict");
 }
+
+#[test]
+fn a_creation_that_adopts_can_be_sent_again_under_its_id() {
+    let served = Served::start();
+    let adopt = json!({ "thread": "theirs" });
+    let mut body = json!({ "agent": "absent", "cwd": served.work(), "id": "ses_mine", "adopt": adopt });
+    let create = |body: &Value| served.client().post("/v1/sessions", body).expect("an answer");
+    let first = create(&body).expect_status(201).json();
+    assert_eq!(create(&body).expect_status(201).json()["id"], first["id"]);
+    body["id"] = json!("ses_other");
+    problem(&create(&body), 409, "id_conflict");
+}

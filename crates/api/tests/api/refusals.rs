@@ -91,12 +91,37 @@ fn bad_input_gets_its_problem_and_changes_nothing() {
 }
 
 /// The routes that agents may not use, for a client.
-fn not_for_agents(client: &Client, session: &str) -> [mainstay_testkit::http::Response; 3] {
-    let answer =
-        client.post(&format!("/v1/sessions/{session}/requests/r1/answer"), &json!({ "option_id": "x" }));
-    let patch = client.patch(&format!("/v1/sessions/{session}"), &json!({ "name": "mine" }));
-    let stop = client.post("/v1/host/stop", &json!({ "mode": "kill" }));
-    [answer, patch, stop].map(|response| response.expect("an answer"))
+fn not_for_agents(client: &Client, session: &str, work: &str) -> Vec<mainstay_testkit::http::Response> {
+    let own = format!("/v1/sessions/{session}");
+    let mut answers = vec![
+        client.patch(&own, &json!({ "name": "mine" })),
+        client.delete(&own),
+        client.patch(&format!("{own}/queue/m1"), &json!({ "revision": 1, "content": "x" })),
+        client.delete(&format!("{own}/queue/m1")),
+    ];
+    let posts = [
+        ("requests/r1/answer", json!({ "option_id": "x" })),
+        ("queue/m1/send", json!({})),
+        ("clear", json!({})),
+        ("rewind", json!({ "before": "t1" })),
+        ("fork", json!({})),
+        ("recover", json!({ "action": "abandon" })),
+    ];
+    answers.extend(posts.iter().map(|(path, body)| client.post(&format!("{own}/{path}"), body)));
+    answers.push(client.post("/v1/host/stop", &json!({ "mode": "kill" })));
+    let loosened = [
+        ("options", json!({ "sandbox": "danger-full-access" })),
+        ("mcp_servers", json!([{ "name": "x", "command": "/bin/true" }])),
+        ("account_home", json!("/nowhere")),
+        ("adopt", json!({ "thread": "theirs" })),
+        ("additional_directories", json!([work])),
+    ];
+    for (field, value) in loosened {
+        let mut body = json!({ "agent": "absent", "cwd": work });
+        body[field] = value;
+        answers.push(client.post("/v1/sessions", &body));
+    }
+    answers.into_iter().map(|response| response.expect("an answer")).collect()
 }
 
 #[test]
@@ -106,11 +131,14 @@ fn a_process_below_an_agent_may_read_and_not_decide() {
     let before = served.mark();
     served.agents.lock().expect("unpoisoned").push(i32::try_from(std::process::id()).expect("a pid"));
     for client in [served.client(), served.socket_client()] {
-        for refused in not_for_agents(&client, &session) {
+        for refused in not_for_agents(&client, &session, &served.work()) {
             problem(&refused, 403, "from_agent");
         }
         client.get(&format!("/v1/sessions/{session}")).expect("an answer").expect_status(200);
     }
     assert!(!served.stop.is_asked());
     assert_eq!(served.mark(), before);
+    // With the agents' defaults it may.
+    let plain = json!({ "agent": "absent", "cwd": served.work() });
+    served.client().post("/v1/sessions", &plain).expect("an answer").expect_status(201);
 }

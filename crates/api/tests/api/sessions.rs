@@ -182,3 +182,29 @@ fn every_route_of_the_document_is_served() {
     let metrics = client.get("/metrics").expect("an answer").expect_status(200).text();
     assert!(metrics.contains("mainstay_store_transactions_total "), "{metrics}");
 }
+
+#[test]
+fn credentials_of_mcp_servers_stand_in_the_record_alone() {
+    let served = Served::start();
+    let client = served.client();
+    let server = json!({
+        "name": "notes", "command": "/bin/notes", "args": [], "env": [{ "name": "KEY", "value": "hidden-value" }],
+    });
+    let body = json!({ "agent": "absent", "cwd": served.work(), "id": "ses_a", "mcp_servers": [server] });
+    let headers = [("content-type", "application/json"), ("idempotency-key", "k1")];
+    let create = || {
+        let body = body.to_string();
+        client.request("POST", "/v1/sessions", &headers, Some(body.as_bytes())).expect("an answer")
+    };
+    // Also of a creation that is sent again, which is the same one.
+    let mut shown = vec![create().expect_status(201), create().expect_status(201)];
+    for path in ["", "/ses_a", "/ses_a/events", "/ses_a/export"] {
+        shown.push(client.get(&format!("/v1/sessions{path}")).expect("an answer").expect_status(200));
+    }
+    for response in shown {
+        let text = String::from_utf8(response.body).expect("text");
+        assert!(text.contains("KEY") && !text.contains("hidden-value"), "{text}");
+    }
+    let row = served.runtime.block_on(served.host.session("ses_a")).expect("there");
+    assert!(String::from_utf8(row.launch).expect("text").contains("hidden-value"));
+}

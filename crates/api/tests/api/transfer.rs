@@ -147,3 +147,47 @@ fn a_file_larger_than_a_body_may_be_goes_through() {
     };
     assert_eq!(items(copy), items(&session));
 }
+
+/// Begins an upload of so many bytes, and sends none of them.
+fn begin_upload(served: &Served, bytes: u64) -> std::net::TcpStream {
+    let mut stream = std::net::TcpStream::connect(served.address).expect("connects");
+    let head = format!(
+        "POST /v1/import HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-length: {bytes}\r\n\r\n",
+        served.address,
+        crate::served::TOKEN,
+    );
+    stream.write_all(head.as_bytes()).expect("sent");
+    stream
+}
+
+#[test]
+fn a_file_that_says_to_be_too_large_is_refused_before_it_is_sent() {
+    let served = Served::start();
+    let mut stream = begin_upload(&served, 1024 * 1024 * 1024 + 1);
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(30))).expect("set");
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 413");
+}
+
+#[test]
+fn only_so_many_files_are_taken_in_at_once() {
+    let served = Served::start();
+    let client = served.client();
+    let under_way = [begin_upload(&served, 10), begin_upload(&served, 10)];
+    let until = |status: u16| {
+        let give_up = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        loop {
+            let answer = import(&client, "", &[], b"garbage");
+            if answer.status == status {
+                return answer;
+            }
+            assert!(std::time::Instant::now() < give_up, "{status} never came");
+            std::thread::sleep(std::time::Duration::from_millis(5)); // poll
+        }
+    };
+    problem(&until(503), 503, "overloaded");
+    // They break off, and there is room again.
+    drop(under_way);
+    problem(&until(422), 422, "invalid_file");
+}

@@ -144,6 +144,26 @@ pub enum EpochReason {
     Imported,
 }
 
+/// Something that stood in a session's file and was not taken over, because it is this host's user's to allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LeftOut {
+    /// The account home; the agent's own one of this host is used.
+    AccountHome,
+    /// Programs and addresses that the agent would have been given as tools.
+    McpServers,
+    /// Instructions for the agent.
+    Instructions,
+    /// The agent's mode.
+    Mode,
+    /// The sandbox.
+    Sandbox,
+    /// When the agent asks.
+    Approval,
+    /// The default answer of requests, because it allows.
+    DefaultAnswer,
+}
+
 /// Where an imported session came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImportedFrom {

@@ -58,7 +58,7 @@ impl Session {
                     }
                 }
             }
-            Event::SessionImported { session, launch, from } => {
+            Event::SessionImported { session, launch, from, .. } => {
                 self.imported = Some(from.clone());
                 self.id = session.clone();
                 self.launch = launch.clone();

@@ -8,7 +8,7 @@ use crate::event::{Event, RequestEnd};
 use crate::process::{CloseOrder, ExitCause, ProcessExit};
 use crate::question;
 use crate::work::{Control, HistoryPoint, Provenance};
-use crate::{Refusal, RefusalCode, RequestId, TurnId};
+use crate::{Cursor, Refusal, RefusalCode, RequestId, TurnId};
 
 impl Session {
     pub(super) fn on_command(
@@ -93,6 +93,24 @@ impl Session {
                 self.cancel_waiting_controls(moment, out);
                 self.emit(out, moment.now, Event::SessionDeleted {});
                 Ok(Reply::Done)
+            }
+            Command::Age { seen } => {
+                let stands = Cursor { epoch: self.epoch, seq: self.head };
+                if stands != seen || self.phase != Phase::Free || !self.nothing_owed() {
+                    return Err(Refusal::new(
+                        RefusalCode::SubmissionState,
+                        format!(
+                            "session {} is in use: it stands at {stands}, not at {seen} any more, or owes something",
+                            self.id
+                        ),
+                    ));
+                }
+                let aged = if self.archived {
+                    Command::Delete
+                } else {
+                    Command::Update { name: None, options: None, archived: Some(true), limits: None }
+                };
+                self.on_command(aged, moment, out)
             }
             Command::Abandon => {
                 if self.phase != Phase::Free {

@@ -37,7 +37,7 @@ use crate::event::{EpochReason, Event, Stamped};
 use crate::process::{CloseOrder, ProcessFact};
 use crate::work::Control;
 use crate::{
-    ControlId, Fence, LaunchSnapshot, ProcessToken, Refusal, RequestId, SessionId, SessionOptions,
+    ControlId, Cursor, Fence, LaunchSnapshot, ProcessToken, Refusal, RequestId, SessionId, SessionOptions,
     SubmissionId, ThreadId, TurnId,
 };
 use serde::Serialize;
@@ -211,6 +211,12 @@ pub enum Command {
     },
     /// Delete the session.
     Delete,
+    /// Put the session away, or delete it where it is put away already, because nothing happened to it for long. Refused
+    /// where something did since it was looked at, or where something is owed.
+    Age {
+        /// Where its journal stood then.
+        seen: Cursor,
+    },
     /// Give up a process whose end cannot be proven, and its conversation with it (it may still write there), or a
     /// failure that holds the session.
     Abandon,

@@ -7,7 +7,7 @@ use crate::event::{QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
 use crate::process::{ExitCause, ProcessExit, ProcessId};
 use crate::refusal::RefusalCode;
 use crate::work::Control;
-use crate::{AgentName, HostId, ItemKey, ProviderTurn, RequestKey};
+use crate::{AgentName, Cursor, HostId, ItemKey, ProviderTurn, RequestKey};
 
 mod any_order;
 mod background_rules;
@@ -620,6 +620,36 @@ fn a_message_that_was_taken_for_lost_and_arrived_is_not_given_again() {
     let effects = bench.end_turn("pt1", Outcome::Completed);
     assert!(effects.is_empty(), "it was given again: {effects:?}");
     assert_eq!((bench.count("submission.taken"), bench.count("submission.delivered")), (1, 1));
+}
+
+#[test]
+fn age_takes_no_session_that_somebody_touched_meanwhile() {
+    let mut bench = Bench::new();
+    let seen =
+        |bench: &Bench| Command::Age { seen: Cursor { epoch: bench.session.epoch, seq: bench.session.head } };
+    let named = |name: &str| {
+        let name = Some(Some(name.to_owned()));
+        Input::Command(Command::Update { name, options: None, archived: None, limits: None })
+    };
+    let looked_at = seen(&bench);
+    bench.must(named("still in use"));
+    assert!(bench.input(Input::Command(looked_at)).is_err());
+    let looked_at = seen(&bench);
+    bench.must(Input::Command(looked_at));
+    assert!(bench.session.archived && !bench.session.deleted);
+    // Taken out and put away again between the look and the deletion.
+    let looked_at = seen(&bench);
+    for archived in [false, true] {
+        let archive = Command::Update { name: None, options: None, archived: Some(archived), limits: None };
+        bench.must(Input::Command(archive));
+    }
+    assert!(bench.input(Input::Command(looked_at)).is_err());
+    let looked_at = seen(&bench);
+    bench.must(Input::Command(looked_at));
+    assert!(bench.session.deleted);
+    let mut bench = Bench::running();
+    let looked_at = seen(&bench);
+    assert!(bench.input(Input::Command(looked_at)).is_err(), "an agent is at work");
 }
 
 #[test]

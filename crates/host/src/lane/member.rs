@@ -27,6 +27,8 @@ use tokio::time::Instant;
 pub(crate) struct Member {
     pub(super) key: SessionKey,
     pub(super) machine: Session,
+    /// MCP servers with their credentials, which stand in the session's record alone.
+    mcp_servers: Vec<serde_json::Value>,
     pub(super) open: OpenRows,
     pub(super) hub: Arc<Hub>,
     /// What the machine decided since the last batch was submitted.
@@ -165,7 +167,9 @@ impl Created {
             ops.push(WriteOp::ClaimThread { scope, thread, session: key });
         }
         let mut out = Out::default();
-        let mut machine = Session::create(id, request.name, launch, request.options, now, &mut out);
+        let mcp_servers = launch.mcp_servers.clone();
+        let shown = launch.without_secrets();
+        let mut machine = Session::create(id, request.name, shown, request.options, now, &mut out);
         let floor = shared.store.epoch_floor();
         if machine.epoch < floor {
             // The id may have been that of a session that is gone with a rewind.
@@ -178,7 +182,7 @@ impl Created {
             (Command::Send { submission, content, delivery, resends: None }, taken)
         });
         let hub = shared.hubs.of(key, Cursor { epoch: 1, seq: 0 });
-        let mut member = Member::new(shared, key, machine, hub);
+        let mut member = Member::new(shared, key, machine, mcp_servers, hub);
         member.out = out;
         member.submitted = (1, 0);
         // The id may have been that of a session that is gone with a rewind.
@@ -198,7 +202,13 @@ impl Created {
 }
 
 impl Member {
-    fn new(shared: &Shared, key: SessionKey, machine: Session, hub: Arc<Hub>) -> Self {
+    fn new(
+        shared: &Shared,
+        key: SessionKey,
+        machine: Session,
+        mcp_servers: Vec<serde_json::Value>,
+        hub: Arc<Hub>,
+    ) -> Self {
         Self {
             key,
             profile: Self::profile_of(shared, &machine),
@@ -214,6 +224,7 @@ impl Member {
             agent: machine.launch.agent.0.clone(),
             scope: scope_of(&machine.launch),
             machine,
+            mcp_servers,
             claims: None,
             seat: None,
             wake: Vec::new(),
@@ -232,7 +243,15 @@ impl Member {
         let row = stored_row(shared.store.as_ref(), key)?;
         let loaded = load::load(shared.store.as_ref(), &row)?;
         let hub = shared.hubs.of(key, Cursor { epoch: row.epoch, seq: row.head });
-        let mut member = Self::new(shared, key, loaded.session, hub);
+        let mcp_servers = match catalog::pinned(&row) {
+            Ok(launch) => launch.mcp_servers,
+            Err(error) => {
+                // It can still be read, stopped and deleted; its servers are started without their credentials.
+                tracing::warn!(session = row.id, %error, "what the session is pinned to is taken from its journal");
+                loaded.session.launch.mcp_servers.clone()
+            }
+        };
+        let mut member = Self::new(shared, key, loaded.session, mcp_servers, hub);
         let floor = shared.store.epoch_floor();
         if member.machine.epoch < floor {
             // The database was rewound: readers may know other events under the numbers that would come next.
@@ -334,7 +353,7 @@ impl Member {
         ThreadContext {
             cwd: launch.cwd.clone(),
             additional_directories: launch.additional_directories.clone(),
-            mcp_servers: launch.mcp_servers.clone(),
+            mcp_servers: self.mcp_servers.clone(),
             instructions: launch.instructions.clone(),
             conversation: crate::conversations::conversation(&self.machine),
         }

@@ -460,7 +460,8 @@ impl Lane {
             process.adapter.unbind(&id);
         }
         if self.bound().next().is_some() {
-            if let Some(process) = self.process.as_mut().filter(|process| process.key == key && process.doubted)
+            if let Some(process) =
+                self.process.as_mut().filter(|process| process.key == key && process.doubted)
             {
                 process.given_up = true;
                 let mut update = ProcessUpdate::new(key);

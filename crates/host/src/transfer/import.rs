@@ -11,7 +11,7 @@ use mainstay_core::content::Delivery;
 use mainstay_core::digest::TextDigest;
 use mainstay_core::event::{Event, ImportedFrom};
 use mainstay_core::session::{Moment, Out, Reply, SNAPSHOT_VERSION, Session, Status};
-use mainstay_core::{ContentBlock, Cursor, LaunchSnapshot, SessionId, Stamped, SubmissionId};
+use mainstay_core::{ContentBlock, Cursor, LaunchSnapshot, SessionId, SessionOptions, Stamped, SubmissionId};
 use mainstay_store::{
     Committed, IdRegistration, ItemRow, LaneWrite, NewEvent, NewOperation, NewSession, SessionKey,
     SessionUpdate, Store, Urgency, WriteError, WriteOp,
@@ -156,10 +156,9 @@ impl Host {
     }
 
     /// What the session is pinned to here. Folders are checked as for a new session: a file must not lead an agent where
-    /// no session may go.
+    /// no session may go. Its servers, instructions and accounts are not taken: they would be run, and used, here.
     fn pin_imported(&self, session: &Session, request: &ImportRequest) -> Result<LaunchSnapshot, HostError> {
         let there = &session.launch;
-        let same_host = there.host == self.config().host_id;
         catalog::pin(
             self.config(),
             &NewSessionRequest {
@@ -167,13 +166,13 @@ impl Host {
                 agent: there.agent.clone(),
                 cwd: request.cwd.clone().unwrap_or_else(|| there.cwd.clone()),
                 name: None,
-                options: session.options.clone(),
+                options: SessionOptions::default(),
                 additional_directories: there.additional_directories.clone(),
-                mcp_servers: there.mcp_servers.clone(),
-                instructions: there.instructions.clone(),
+                mcp_servers: Vec::new(),
+                instructions: None,
                 source: None,
-                // Another machine's accounts are not this one's.
-                account_home: there.account_home.clone().filter(|_| same_host),
+                // Also where the file says that this host made it: a file can say anything.
+                account_home: None,
                 prompt: None,
             },
         )

@@ -2,6 +2,7 @@
 
 use crate::journal::Written;
 use crate::world::{World, memory, sqlite, sqlite_with};
+use mainstay_core::event::LeftOut;
 use mainstay_core::session::Phase;
 use mainstay_core::{Event, Session, SessionId, Stamped};
 use mainstay_host::transfer::{ImportError, ImportRequest, verify};
@@ -118,9 +119,13 @@ async fn check_taken_over(world: &World, id: &str, written: &Written) {
     let epoch: Stamped = serde_json::from_slice(&lines[original.len()]).expect("an event");
     assert_eq!((epoch.seq, epoch.event.kind()), (1, "epoch.started"));
     let imported: Stamped = serde_json::from_slice(&lines[original.len() + 1]).expect("an event");
-    let Event::SessionImported { session, from, .. } = imported.event else { panic!("{imported:?}") };
+    let Event::SessionImported { session, from, launch, left_out } = imported.event else {
+        panic!("{imported:?}")
+    };
     assert_eq!((session.as_str(), from.session.as_str(), from.host.as_str()), (id, "s1", "that-host"));
     assert_eq!((from.head.epoch, from.head.seq), (written.session.epoch, written.session.head));
+    assert_eq!((launch.instructions, launch.account_home), (None, None));
+    assert_eq!(left_out, [LeftOut::AccountHome, LeftOut::Instructions]);
 
     // The timeline is there, with its texts.
     let page = world.host.read(move |store| timeline::page(store, &row, None, 50)).await.expect("read");

@@ -126,6 +126,11 @@ async fn sessions_are_archived_and_then_deleted_by_age() {
     world.host.let_age().await.expect("done");
     assert!(world.host.session("old").await.is_ok());
     world.clock.set(46 * DAY_MS + 1);
+    // What a round would do that read the row before its user was here.
+    let row = world.host.session("old").await.expect("there");
+    let seen = mainstay_core::Cursor { epoch: row.epoch, seq: row.head - 1 };
+    let refused = world.host.command("old", Command::Age { seen }, None).await;
+    assert!(matches!(refused, Err(HostError::Refused(_))), "{refused:?}");
     world.host.let_age().await.expect("done");
     assert!(matches!(world.host.session("old").await, Err(HostError::SessionUnknown(_))));
     assert!(world.host.session("busy").await.is_ok(), "what runs is not touched, however old");

@@ -2,7 +2,8 @@
 
 use super::any_order::{any_input, check_ends, step};
 use super::*;
-use crate::event::ImportedFrom;
+use crate::event::{ImportedFrom, LeftOut};
+use crate::session::{DefaultAnswer, Limits};
 use proptest::prelude::*;
 
 /// What the host does with the fold of a file's journal.
@@ -66,6 +67,46 @@ fn what_was_open_ends_and_the_conversation_is_not_taken_up() {
         panic!("{:?}", out.effects)
     };
     assert_eq!(*resume, None);
+}
+
+#[test]
+fn what_loosens_a_session_is_not_taken_over_and_named() {
+    let mut bench = Bench::new();
+    bench.session.launch.mcp_servers = vec![serde_json::json!({ "name": "x" })];
+    bench.session.launch.account_home = Some("/accounts".to_owned());
+    // Pinned at the creation, so that the fold knows it too.
+    let Event::SessionCreated { launch, .. } = &mut bench.journal[0].event else { panic!("no creation") };
+    *launch = bench.session.launch.clone();
+    let said = |text: &str| Some(text.to_owned());
+    let options = SessionOptions {
+        model: said("m"),
+        effort: said("high"),
+        mode: said("yolo"),
+        sandbox: said("danger-full-access"),
+        approval: said("never"),
+        ..SessionOptions::default()
+    };
+    let policy = |answer| super::super::RequestPolicy { after_ms: 1, answer };
+    let limits = |answer| Limits { max_turns: Some(3), requests: Some(policy(answer)), ..Limits::default() };
+    let update = |options, limits| Command::Update { name: None, options, archived: None, limits };
+    bench.must(Input::Command(update(Some(options), Some(limits(DefaultAnswer::AllowOnce)))));
+    let before = bench.journal.len();
+    take_over(&mut bench, 0);
+    let left = bench.journal[before..].iter().find_map(|stamped| match &stamped.event {
+        Event::SessionImported { left_out, .. } => Some(left_out.clone()),
+        _ => None,
+    });
+    use LeftOut::{AccountHome, Approval, DefaultAnswer as Answer, McpServers, Mode, Sandbox};
+    assert_eq!(left, Some(vec![AccountHome, McpServers, Mode, Sandbox, Approval, Answer]));
+    let session = &bench.session;
+    let kept = SessionOptions { model: said("m"), effort: said("high"), ..SessionOptions::default() };
+    assert_eq!((&session.options, &session.options_before), (&kept, &None));
+    assert_eq!(session.limits, Limits { max_turns: Some(3), ..Limits::default() });
+    // One that only says no is no danger.
+    let mut bench = Bench::new();
+    bench.must(Input::Command(update(None, Some(limits(DefaultAnswer::Decline)))));
+    take_over(&mut bench, 0);
+    assert_eq!(bench.session.limits, limits(DefaultAnswer::Decline));
 }
 
 proptest! {
