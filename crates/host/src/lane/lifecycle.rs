@@ -395,6 +395,10 @@ impl Lane {
 
     /// Starts the keeper of a committed reservation.
     pub(super) fn launch(&mut self, reserved: ReservedFolder) {
+        if self.process.as_ref().is_none_or(|process| process.token.as_str() != reserved.folder().token) {
+            // Settled before its reservation was durable. Without its lock the folder says that it was never used.
+            return;
+        }
         let spec = self.launch_spec(&reserved.folder().token);
         self.say_if_no_room();
         let (cancel, called_off) = oneshot::channel();
@@ -581,6 +585,7 @@ impl Lane {
         let Some(process) = self.process.take() else {
             return;
         };
+        self.forget_waits();
         self.pending.touched = true;
         self.pending.prompt = true;
         let mut ended = ProcessUpdate::new(process.key);
@@ -621,8 +626,16 @@ impl Lane {
             self.pending.ops.push(WriteOp::UpdateSession(freed));
         }
         self.pending.touched = true;
+        self.forget_waits();
+    }
+
+    /// What was waited for concerns a process that is not the lane's any more: its word is not for the next one.
+    fn forget_waits(&mut self) {
         self.settling = None;
         self.relink_at = None;
+        self.unstall_at = None;
+        self.answer_by = None;
+        self.ping_at = None;
     }
 
     fn forget_process(&mut self, process: &Process, ended: ProcessUpdate) {

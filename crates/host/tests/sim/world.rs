@@ -135,7 +135,11 @@ impl World {
         // One that joined the process has a fence of its own, and may be the only one left.
         let joins = self.kind == AgentKind::Codex;
         if row.fence != spec.process_fence || (row.fence != owner.fence && !joins) {
-            self.violated(format!("{} was started under another fence", spec.token));
+            let (of, fences) = (owner.id.clone(), (row.fence, spec.process_fence, owner.fence));
+            self.violated(format!(
+                "{} was started for {of} under another fence: record, keeper, session: {fences:?}",
+                spec.token
+            ));
         }
         if !self.calm {
             match self.chance.below(24) {
