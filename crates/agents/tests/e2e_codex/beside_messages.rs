@@ -110,6 +110,7 @@ fn a_command_that_outlives_its_turn_is_a_task_until_the_background_is_stopped() 
     real.open("s1", SessionOptions::default());
     real.send("s1", "m1", "RUN sleep 1000 ;; SAY never");
     real.until("the command", |line| line.starts_with("s1: ItemStarted") && line.contains("execute"));
+    real.until_runs("sleep 1000");
     real.tell("s1", &Decision::Interrupt { turn: None });
     real.turn_ended("s1");
     assert!(real.has_said("s1: TaskStarted"), "{:?}", real.said);
@@ -128,6 +129,8 @@ fn one_task_of_several_is_stopped() {
     for _ in 0..2 {
         real.until("a command", |line| line.starts_with("s1: ItemStarted") && line.contains("execute"));
     }
+    real.until_runs("sleep 1001");
+    real.until_runs("sleep 1002");
     real.tell("s1", &Decision::Interrupt { turn: None });
     real.turn_ended("s1");
     let started = real.said.iter().find(|line| line.starts_with("s1: TaskStarted") && line.contains("1001"));

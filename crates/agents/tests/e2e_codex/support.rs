@@ -6,7 +6,7 @@ use mainstay_core::content::Answer;
 use mainstay_core::work::Control;
 use mainstay_core::{ContentBlock, Decision, SessionOptions};
 use mainstay_testkit::peer::{Line, Peer};
-use mainstay_testkit::{Containment, ModelServer, agents, codex_home};
+use mainstay_testkit::{Containment, ModelServer, agents, codex_home, wait_until};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -240,6 +240,14 @@ impl Real {
 
     pub(crate) fn has_said(&self, head: &str) -> bool {
         self.said.iter().any(|line| line.starts_with(head))
+    }
+
+    /// Waits until a command runs for itself, and not the sandbox that is about to become it: Codex, told to end one in
+    /// between, may leave it behind (a keeper sweeps it; here there is none).
+    #[track_caller]
+    pub(crate) fn until_runs(&self, command: &str) {
+        let runs = || self.containment.leftovers().iter().any(|process| process.cmdline == command);
+        wait_until(DEADLINE, command, runs);
     }
 
     pub(crate) fn end(mut self) {
