@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 /// The scope of what belongs to the connection and to no session.
-pub(crate) const CONNECTION_SCOPE: &str = "connection";
+const CONNECTION_SCOPE: &str = "connection";
 /// What the scope of a session's thread begins with.
 const THREAD_SCOPE: &str = "thread:";
 
@@ -149,8 +149,10 @@ impl<T: ThreadState> Sessions<T> {
         self.slots.iter().filter(|slot| slot.bound).count() == 1
     }
 
-    /// The threads that changed since the last call.
-    pub(crate) fn changes(&mut self, into: &mut Vec<StateChange>) {
+    /// What is to be saved: the connection's state, where it changed, and the threads that changed since the last call.
+    pub(crate) fn changes(&mut self, connection: Option<&impl Serialize>) -> Vec<StateChange> {
+        let of_connection = |state| StateChange { scope: CONNECTION_SCOPE.to_owned(), body: encode(state) };
+        let mut into: Vec<StateChange> = connection.map(of_connection).into_iter().collect();
         into.extend(self.gone.drain(..).map(|scope| StateChange { scope, body: None }));
         for slot in self.slots.iter_mut().filter(|slot| slot.dirty) {
             slot.dirty = false;
@@ -159,10 +161,21 @@ impl<T: ThreadState> Sessions<T> {
                 body: encode(&slot.state),
             });
         }
+        into
     }
 
-    /// Takes a thread's saved state back; false where the scope or the body cannot be read.
-    pub(crate) fn restore(&mut self, scope: &str, body: &[u8]) -> bool {
+    /// Takes a saved state back, the connection's or a thread's; false where the scope or the body cannot be read.
+    pub(crate) fn restore<C: DeserializeOwned>(
+        &mut self,
+        connection: &mut C,
+        scope: &str,
+        body: &[u8],
+    ) -> bool {
+        if scope == CONNECTION_SCOPE {
+            let Ok(saved) = serde_json::from_slice(body) else { return false };
+            *connection = saved;
+            return true;
+        }
         let Some(session) = scope.strip_prefix(THREAD_SCOPE) else { return false };
         let Ok(state) = serde_json::from_slice::<T>(body) else { return false };
         let at = self.position_or_new(&SessionId::from(session));

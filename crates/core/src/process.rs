@@ -29,6 +29,19 @@ pub enum CloseOrder {
     Kill,
 }
 
+impl CloseOrder {
+    /// How strong it is: a stronger one takes the place of a weaker one that stands.
+    #[must_use]
+    pub const fn rank(self) -> u8 {
+        match self {
+            Self::Idle => 1,
+            Self::Host => 2,
+            Self::User => 3,
+            Self::Kill => 4,
+        }
+    }
+}
+
 /// Why a process is no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -30,7 +30,7 @@ use crate::adapter::{
 };
 use crate::catalogue::Catalogue;
 use crate::rpc;
-use crate::sessions::{CONNECTION_SCOPE, Sessions, encode};
+use crate::sessions::Sessions;
 use mainstay_core::agent::{NoticeLevel, TakenProof};
 use mainstay_core::content::Failure;
 use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SubmissionId};
@@ -310,22 +310,11 @@ impl Adapter for ClaudeAdapter {
     }
 
     fn changes(&mut self) -> Vec<StateChange> {
-        let mut changes = Vec::new();
-        if std::mem::take(&mut self.connection_changed) {
-            changes.push(StateChange { scope: CONNECTION_SCOPE.to_owned(), body: encode(&self.connection) });
-        }
-        self.sessions.changes(&mut changes);
-        changes
+        let changed = std::mem::take(&mut self.connection_changed);
+        self.sessions.changes(changed.then_some(&self.connection))
     }
 
     fn restore(&mut self, scope: &str, body: &[u8]) -> bool {
-        if scope != CONNECTION_SCOPE {
-            return self.sessions.restore(scope, body);
-        }
-        let restored = serde_json::from_slice(body).ok();
-        restored.is_some_and(|connection| {
-            self.connection = connection;
-            true
-        })
+        self.sessions.restore(&mut self.connection, scope, body)
     }
 }

@@ -37,7 +37,7 @@ mod turns;
 use crate::adapter::{Adapter, CannotTell, Incoming, Record, Shown, StateChange, ThreadContext, Translated};
 use crate::catalogue::{Catalogue, Model};
 use crate::rpc::{self, Dialect, Inbound, RpcError};
-use crate::sessions::{CONNECTION_SCOPE, Sessions, encode, kept};
+use crate::sessions::{Sessions, kept};
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
 use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SessionOptions, ThreadId};
 use serde_json::value::RawValue;
@@ -392,22 +392,11 @@ impl Adapter for CodexAdapter {
     }
 
     fn changes(&mut self) -> Vec<StateChange> {
-        let mut changes = Vec::new();
-        if std::mem::take(&mut self.connection_changed) {
-            changes.push(StateChange { scope: CONNECTION_SCOPE.to_owned(), body: encode(&self.connection) });
-        }
-        self.sessions.changes(&mut changes);
-        changes
+        let changed = std::mem::take(&mut self.connection_changed);
+        self.sessions.changes(changed.then_some(&self.connection))
     }
 
     fn restore(&mut self, scope: &str, body: &[u8]) -> bool {
-        if scope != CONNECTION_SCOPE {
-            return self.sessions.restore(scope, body);
-        }
-        let restored = serde_json::from_slice(body).ok();
-        restored.is_some_and(|connection| {
-            self.connection = connection;
-            true
-        })
+        self.sessions.restore(&mut self.connection, scope, body)
     }
 }

@@ -156,13 +156,7 @@ impl Session {
     /// Orders the end of the process, durably: a host that dies before it is told is followed by one that tells it.
     pub(super) fn stop_process(&mut self, order: CloseOrder, moment: &Moment<'_>, out: &mut Out) {
         let Some(process) = self.process.clone().filter(|_| self.phase != Phase::Free) else { return };
-        let rank = |order: CloseOrder| match order {
-            CloseOrder::Idle => 1,
-            CloseOrder::Host => 2,
-            CloseOrder::User => 3,
-            CloseOrder::Kill => 4,
-        };
-        if self.stopping.is_none_or(|standing| rank(order) > rank(standing)) {
+        if self.stopping.is_none_or(|standing| order.rank() > standing.rank()) {
             self.emit(out, moment.now, Event::ProcessStopping { process, order });
             // A user's stop pauses what waits now, and nothing that comes after it.
             if matches!(order, CloseOrder::User | CloseOrder::Kill) {

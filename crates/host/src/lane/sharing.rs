@@ -14,7 +14,7 @@ use crate::keeping::Planted;
 use crate::registry::{Place, Seat};
 use mainstay_core::process::{CloseOrder, ProcessFact};
 use mainstay_core::session::{Input, Phase, Reply};
-use mainstay_core::{AgentEvent, Decision};
+use mainstay_core::{AgentEvent, AgentName, Decision};
 use mainstay_store::{ProcessKey, ProcessUpdate, SessionKey, SessionUpdate, WriteOp};
 
 /// A lane's offer to sessions of its profile, as the registry has it.
@@ -54,12 +54,16 @@ impl Lane {
         (0..self.members.len()).filter(sound).collect()
     }
 
-    /// Whether this lane's agent holds the threads of many sessions in one process, as it is configured.
+    /// How many sessions may share a process of this lane's agent; None: none share one.
     fn shares(&self) -> Option<usize> {
+        self.shares_of(&self.members.first()?.machine.launch.agent)
+    }
+
+    /// As [`Self::shares`], for a lane that has no session yet.
+    fn shares_of(&self, agent: &AgentName) -> Option<usize> {
         if !self.capabilities.close_thread {
             return None;
         }
-        let agent = self.members.first().map(|member| &member.machine.launch.agent)?;
         let agent = crate::catalog::configured(&self.shared.config, agent).ok()?;
         (agent.isolation == Isolation::Profile).then_some(agent.sessions_per_process)
     }
@@ -220,9 +224,7 @@ impl Lane {
             Bears::Message(message) => moving.member.may_acquire(message),
             Bears::Creation(creation) => creation.prompt.is_some(),
         };
-        let isolated = crate::catalog::configured(&self.shared.config, &moving.member.machine.launch.agent)
-            .is_ok_and(|agent| agent.isolation == Isolation::Session);
-        if !needs || isolated || !self.capabilities.close_thread {
+        if !needs || self.shares_of(&moving.member.machine.launch.agent).is_none() {
             return Some(moving);
         }
         let profile = moving.member.profile.clone();
@@ -487,12 +489,7 @@ impl Lane {
         if kill {
             return Some(CloseOrder::Kill);
         }
-        orders?.into_iter().max_by_key(|order| match order {
-            CloseOrder::Idle => 1,
-            CloseOrder::Host => 2,
-            CloseOrder::User => 3,
-            CloseOrder::Kill => 4,
-        })
+        orders?.into_iter().max_by_key(|order| order.rank())
     }
 
     /// An order to end the session's process: it is carried out where no other session needs the process, else the session
