@@ -24,6 +24,7 @@ mod host_keys;
 mod keepers;
 mod limits;
 mod many;
+mod matrix;
 mod once;
 mod origin;
 mod pages;
