@@ -26,7 +26,7 @@ mod turns;
 mod wire;
 
 use crate::adapter::{
-    Adapter, CannotTell, InHistory, Incoming, Record, StateChange, ThreadContext, Translated,
+    Adapter, CannotTell, InHistory, Incoming, Record, StateChange, ThreadContext, Translated, UnansweredCall,
 };
 use crate::catalogue::Catalogue;
 use crate::rpc;
@@ -66,6 +66,7 @@ impl ClaudeAdapter {
                 resume: true,
                 confirms_answers: true,
                 settles_by_history: true,
+                asks_again: true,
                 images: true,
                 set_options: true,
                 compact: true,
@@ -138,7 +139,10 @@ impl ClaudeAdapter {
         let subtype = envelope.subtype.as_ref().map_or("", |subtype| &*subtype.0);
         match &*envelope.kind {
             "stream_event" => self.stream_event(at, &line, out),
-            "assistant" => self.assistant(at, &line, out),
+            "assistant" => {
+                self.call_taken_up(at, &line, record_at, out);
+                self.assistant(at, &line, out);
+            }
             "user" => self.user(at, &line, out),
             "result" => self.result(at, &line, out),
             "system" => self.system(at, subtype, line, record_at, out),
@@ -241,6 +245,10 @@ impl Adapter for ClaudeAdapter {
 
     fn learn_history(&mut self, session: &SessionId, found: Vec<(SubmissionId, InHistory)>) {
         self.sessions.learn_history(session, found);
+    }
+
+    fn learn_unanswered(&mut self, session: &SessionId, calls: Vec<UnansweredCall>) {
+        self.sessions.learn_unanswered(session, calls);
     }
 
     fn unbind(&mut self, session: &SessionId) {

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod cgroups;
+mod claude_asked_again;
 mod claude_branches;
 mod claude_deaths;
 mod claude_matrix;
