@@ -25,17 +25,23 @@ mod stream_json;
 
 use flavour::Flavour;
 use output::Output;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use script::Script;
 use stage::Stage;
-use std::io::{self, BufRead, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The first argument that turns this program into the start of a detached process.
 pub(crate) const DETACHED: &str = "--detached";
+
+/// How often it is looked whether the script lets something be read.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -99,10 +105,13 @@ fn serve(arguments: &[String], script: Script) -> io::Result<()> {
     };
     let stage = Stage::new(script, flavour, Output::stdio())?;
     stage.open();
-    let mut stdin = io::stdin().lock();
+    let mut stdin = BufReader::new(File::from(rustix::stdio::stdin().try_clone_to_owned()?));
     let mut line = Vec::new();
     loop {
         line.clear();
+        if stdin.buffer().is_empty() {
+            wait_until_heard(&stage, stdin.get_ref())?;
+        }
         if stdin.read_until(b'\n', &mut line)? == 0 {
             break;
         }
@@ -117,6 +126,24 @@ fn serve(arguments: &[String], script: Script) -> io::Result<()> {
     }
     // Not a return: a turn in another thread must not delay the end.
     std::process::exit(0);
+}
+
+/// Waits until there is something to read and the script does not say `deaf`. What is read is read whole, so nothing may be
+/// begun before.
+fn wait_until_heard(stage: &Stage, stdin: &File) -> io::Result<()> {
+    loop {
+        if stage.deaf.load(Ordering::SeqCst) {
+            std::thread::sleep(LOOK_EVERY);
+            continue;
+        }
+        let patience = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_EVERY.subsec_nanos()) };
+        match poll(&mut [PollFd::new(stdin, PollFlags::IN)], Some(&patience)) {
+            // A step may have said `deaf` meanwhile.
+            Ok(1..) if !stage.deaf.load(Ordering::SeqCst) => return Ok(()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 impl Stage {

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
@@ -11,7 +12,11 @@ use tungstenite::{Message, WebSocket};
 
 /// Where messages go.
 #[derive(Debug)]
-pub(crate) struct Output(Mutex<Sink>);
+pub(crate) struct Output {
+    sink: Mutex<Sink>,
+    /// Lines end with a carriage return.
+    pub(crate) crlf: AtomicBool,
+}
 
 #[derive(Debug)]
 enum Sink {
@@ -22,15 +27,15 @@ enum Sink {
 
 impl Output {
     pub(crate) const fn stdio() -> Self {
-        Self(Mutex::new(Sink::Stdio))
+        Self { sink: Mutex::new(Sink::Stdio), crlf: AtomicBool::new(false) }
     }
 
     pub(crate) const fn socket() -> Self {
-        Self(Mutex::new(Sink::Socket(None)))
+        Self { sink: Mutex::new(Sink::Socket(None)), crlf: AtomicBool::new(false) }
     }
 
     fn sink(&self) -> MutexGuard<'_, Sink> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sink.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Messages go to this connection from now on.
@@ -47,7 +52,7 @@ impl Output {
         let mut sink = self.sink();
         let Sink::Socket(connection) = &mut *sink else {
             let mut line = bytes.to_vec();
-            line.push(b'\n');
+            line.extend_from_slice(if self.crlf.load(Ordering::SeqCst) { b"\r\n" } else { b"\n" });
             return write_out(&line);
         };
         let Some(open) = connection else { return Ok(()) };

@@ -19,7 +19,8 @@
 //! | `tool TITLE`, `begin-tool TITLE` | a tool call that completes, or one that stays open |
 //! | `run COMMAND` | a shell command in the agent's environment, to its end, without a word to the client |
 //! | `spawn COMMAND`, `spawn-holding COMMAND` | a child in a session of its own; its standard output is closed, or the agent's |
-//! | `wait-for cancel`, `wait-for gate PATH`, `wait-for METHOD` | waits for a stop, for the test, for a word of the client's |
+//! | `wait-for cancel`, `wait-for gate PATH`, `wait-for METHOD` | waits for a stop, for the test, for a word of the client's that was not heard when the block began |
+//! | `wait-for answer:N` | waits for the client's answer to a request that was sent under the id N (`asked-N` in stream-json) |
 //! | `pause MS` | lets time pass: the moment of a fault, never a way to wait for something |
 //! | `heedless` | a stop does not cut the rest of this turn short |
 //! | `end`, `end cancelled`, `end failed WORDS` | ends the turn; the end of the block does too |
@@ -33,6 +34,8 @@
 //! | `garbage` | a line that is not JSON |
 //! | `huge BYTES` | one message in one delta of so many bytes |
 //! | `stderr TEXT`, `stderr-flood BYTES` | a line, or so many bytes of lines, on standard error |
+//! | `crlf` | lines end with a carriage return from now on (on a pipe) |
+//! | `deaf`, `listen` | reads nothing from now on, or reads again (on a pipe) |
 //! | `close` | ends the connection (`app-server` only) |
 //! | `ignore term`, `ignore int`, `ignore eof` | from now on that does not end the agent |
 //! | `exit CODE`, `crash` | ends at once; `crash` by SIGSEGV |
@@ -107,6 +110,9 @@ pub(crate) enum Step {
     Huge(usize),
     Stderr(String),
     StderrFlood(usize),
+    Crlf,
+    Deaf,
+    Listen,
     Close,
     Ignore(Ignored),
     Exit(i32),
@@ -126,7 +132,7 @@ pub(crate) struct BadScript {
 }
 
 const VERBS: &str = "say, stream, ask, tool, begin-tool, run, spawn, spawn-holding, wait-for, pause, heedless, end, hang, \
-    default, answer, refuse, send, trickle, raw, part, garbage, huge, stderr, stderr-flood, close, ignore, exit, crash";
+    default, answer, refuse, send, trickle, raw, part, garbage, huge, stderr, stderr-flood, crlf, deaf, listen, close, ignore, exit, crash";
 
 /// A line while it is read.
 struct Line<'a> {
@@ -315,6 +321,9 @@ fn step(line: &mut Line<'_>) -> Result<Step, BadScript> {
         "huge" => Step::Huge(line.number("how many bytes")?),
         "stderr" => Step::Stderr(line.text("a text")?.to_owned()),
         "stderr-flood" => Step::StderrFlood(line.number("how many bytes")?),
+        "crlf" => Step::Crlf,
+        "deaf" => Step::Deaf,
+        "listen" => Step::Listen,
         "close" => Step::Close,
         "ignore" => Step::Ignore(match line.word("what to ignore")? {
             "term" => Ignored::Term,

@@ -84,6 +84,8 @@ pub(crate) struct Stage {
     pub(crate) output: Output,
     pub(crate) kept: Kept,
     pub(crate) ignore_eof: AtomicBool,
+    /// Nothing is read while this is set.
+    pub(crate) deaf: AtomicBool,
     pub(crate) happened: Condvar,
     state: Mutex<State>,
     numbers: AtomicU64,
@@ -97,6 +99,7 @@ impl Stage {
             output,
             kept: Kept::open()?,
             ignore_eof: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
             happened: Condvar::new(),
             state: Mutex::default(),
             numbers: AtomicU64::new(0),
@@ -129,8 +132,12 @@ impl Stage {
     pub(crate) fn hear(self: &Arc<Self>, message: Value) {
         let name = match self.flavour.read(&message) {
             Said::Answer { key, body } => {
-                if let Some(slot) = self.state().answers.get_mut(&key) {
-                    slot.get_or_insert(body);
+                {
+                    let mut state = self.state();
+                    if let Some(slot) = state.answers.get_mut(&key) {
+                        slot.get_or_insert(body);
+                    }
+                    *state.heard.entry(format!("answer:{key}")).or_default() += 1;
                 }
                 self.wake();
                 return;
