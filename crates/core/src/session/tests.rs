@@ -51,6 +51,7 @@ fn launch() -> LaunchSnapshot {
         env_names: Vec::new(),
         command: None,
         source: None,
+        beside: None,
     }
 }
 
