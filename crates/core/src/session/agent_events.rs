@@ -354,7 +354,7 @@ impl Session {
         }
     }
 
-    fn turn_started(
+    pub(super) fn turn_started(
         &mut self,
         provider_turn: ProviderTurn,
         origin: Origin,
@@ -391,7 +391,7 @@ impl Session {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one agent event, and where they go")]
-    fn turn_ended(
+    pub(super) fn turn_ended(
         &mut self,
         provider_turn: &ProviderTurn,
         outcome: Outcome,

@@ -9,6 +9,7 @@ mod controls;
 mod imported;
 mod items;
 mod limits;
+mod past;
 mod process_facts;
 mod queue;
 mod start_retry;
@@ -22,6 +23,7 @@ mod timers;
 mod tests;
 
 pub use limits::{Budget, DefaultAnswer, Limits, Owed, OwedKind, RequestPolicy, Spent};
+pub use past::Past;
 pub use state::{
     ClosedRequest, EndedChild, EndedTask, Link, OpenChild, OpenControl, OpenItem, OpenRequest,
     OpenSubmission, OpenTask, OpenTurn, PastTurn, Phase, RequestState, Retrying, Session, StartRetry,
