@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod cgroups;
+mod chance;
 mod claude_asked_again;
 mod claude_branches;
 mod claude_deaths;
@@ -14,7 +15,9 @@ mod claude_work;
 mod cli;
 mod codex_breadth;
 mod codex_controls;
+mod codex_kills;
 mod codex_lost_connection;
+mod codex_stopped_early;
 mod codex_turns;
 mod command_line;
 mod fault_points;
