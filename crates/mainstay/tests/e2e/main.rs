@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod cgroups;
+mod chance;
 mod claude_asked_again;
 mod claude_branches;
 mod claude_deaths;
@@ -15,8 +16,10 @@ mod cli;
 mod codex_adopted;
 mod codex_breadth;
 mod codex_controls;
+mod codex_kills;
 mod codex_lost_connection;
 mod codex_terminal;
+mod codex_stopped_early;
 mod codex_turns;
 mod command_line;
 mod fault_points;
