@@ -227,6 +227,10 @@ pub trait Adapter: Send + fmt::Debug {
     /// thread. It says so when the thread opens (`RequestOpened` that names the old request).
     fn learn_unanswered(&mut self, _session: &SessionId, _calls: Vec<UnansweredCall>) {}
 
+    /// Learns where in the agent's own history a rewind goes back to, before it is told to go back; or why it cannot. For
+    /// protocols that go back by a new start.
+    fn learn_way_back(&mut self, _session: &SessionId, _way: Result<String, String>) {}
+
     /// Shows what the agent's own file says of a conversation that this session begins with.
     fn show_history(&mut self, _session: &SessionId, _transcript: &[u8], _out: &mut Translated) {}
 

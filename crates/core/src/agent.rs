@@ -394,6 +394,14 @@ pub enum AgentEvent {
         /// next message: until then no message is given.
         end: ControlEnd,
     },
+    /// The agent can go back for this control (a rewind), by taking its thread up again at this point of its own history:
+    /// its process ends, and the next one begins there. Ends the control.
+    GoesBack {
+        /// The rewind.
+        control: ControlId,
+        /// The last row that stays, as the agent's history names it.
+        at: String,
+    },
     /// The agent has put the session's conversation into another thread, by itself or on request (an emptied context).
     /// What comes next belongs to the new one.
     ThreadSwitched {

@@ -692,6 +692,9 @@ pub enum Event {
     ThreadRewound {
         /// The first turn that it does not have any more.
         before: TurnId,
+        /// Where the agent's next process takes the thread up, as its history names it; absent: the living one went back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resume_at: Option<String>,
     },
     /// Something to be seen.
     #[serde(rename = "notice")]

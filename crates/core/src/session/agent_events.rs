@@ -112,6 +112,7 @@ impl Session {
                 self.emit(out, moment.now, Event::TurnRetrying { turn, attempt, of, failure, next_at });
             }
             AgentEvent::ControlEnded { control, end } => self.control_ended(control, end, moment, out),
+            AgentEvent::GoesBack { control, at } => self.goes_back(&control, at, moment, out),
             AgentEvent::ThreadSwitched { thread } => self.thread_switched(thread, moment, out),
             AgentEvent::ThreadClosed => self.thread_closed(moment, out),
             AgentEvent::Plan(entries) => {

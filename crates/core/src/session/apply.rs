@@ -131,6 +131,7 @@ impl Session {
                     // What was brought here has a life before this session: it is never taken for one that can be made anew.
                     self.thread_used = *how == ThreadOrigin::Adopted;
                     self.past_turns.clear();
+                    self.resume_at = None;
                     self.chain.push(Link { thread: thread.clone(), how: *how });
                     if self.chain.len() > CHAIN_LINKS {
                         self.chain.remove(1);
@@ -173,6 +174,7 @@ impl Session {
             }
             Event::SubmissionTaken { submission, .. } => {
                 self.thread_used = true;
+                self.resume_at = None;
                 self.forget_submission(submission, true);
             }
             Event::SubmissionRejected { submission, .. }
@@ -386,7 +388,8 @@ impl Session {
                     open.budget = Some(*budget);
                 }
             }
-            Event::ThreadRewound { before } => {
+            Event::ThreadRewound { before, resume_at } => {
+                self.resume_at.clone_from(resume_at);
                 let kept = self.past_turns.iter().position(|past| past.id == *before);
                 self.past_turns.truncate(kept.unwrap_or(self.past_turns.len()));
             }

@@ -64,6 +64,9 @@ pub struct Session {
     pub chain: Vec<Link>,
     /// Whether the chain's head ever took a message.
     pub thread_used: bool,
+    /// Where in its history the next process takes the thread up, until it takes a message there: what came behind was
+    /// rewound.
+    pub resume_at: Option<String>,
     /// Messages that are not settled, in order.
     pub submissions: Vec<OpenSubmission>,
     /// What was queued before a stop waits.
@@ -495,6 +498,7 @@ impl Session {
             agent: None,
             chain: Vec::new(),
             thread_used: false,
+            resume_at: None,
             submissions: Vec::new(),
             queue_paused: false,
             turns: Vec::new(),
