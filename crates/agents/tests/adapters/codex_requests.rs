@@ -277,9 +277,11 @@ fn a_long_answer_is_not_kept_and_the_request_stays_open_for_another() {
 #[test]
 fn a_command_whose_turn_ends_while_its_approval_is_open_never_ran() {
     let mut harness = running();
-    let command = json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
+    let command =
+        json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
     harness.message(&event("item/started", json!({ "turnId": "U1", "item": command })));
-    let runs = json!({ "type": "commandExecution", "id": "c2", "command": "sleep 9", "status": "inProgress" });
+    let runs =
+        json!({ "type": "commandExecution", "id": "c2", "command": "sleep 9", "status": "inProgress" });
     harness.message(&event("item/started", json!({ "turnId": "U1", "item": runs })));
     harness.message(&ask("item/commandExecution/requestApproval", 1, json!({ "itemId": "c1" })));
     let of_part = json!({ "itemId": "c2", "approvalId": "p" });
