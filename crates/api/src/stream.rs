@@ -5,7 +5,9 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, Response, header};
 use hyper::body::Frame;
 use mainstay_core::Cursor;
-use mainstay_host::{Delivered, FeedDelivered, FeedSubscription, Host, HostError, Subscription};
+use mainstay_host::{
+    AttachedTerminal, Delivered, FeedDelivered, FeedSubscription, Host, HostError, Subscription,
+};
 use mainstay_store::FeedRow;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -83,8 +85,10 @@ pub(crate) fn session_events(
     stop: Stop,
     session: String,
     subscription: Subscription,
+    terminal: Option<AttachedTerminal>,
 ) -> Response<Body> {
-    respond(SessionSource { host, stop, session, subscription, caught_up: false, ended: false })
+    let (caught_up, ended) = (false, false);
+    respond(SessionSource { host, stop, session, subscription, _terminal: terminal, caught_up, ended })
 }
 
 struct SessionSource {
@@ -92,6 +96,8 @@ struct SessionSource {
     stop: Stop,
     session: String,
     subscription: Subscription,
+    /// Attached for as long as the stream is open.
+    _terminal: Option<AttachedTerminal>,
     /// The reader was told that it has everything, and has not been behind since.
     caught_up: bool,
     /// The session is deleted and the reader was told.

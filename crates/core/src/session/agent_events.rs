@@ -3,13 +3,13 @@
 use super::commands::end_of_answer;
 use super::process_facts::failure_of;
 use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session, SubmissionState};
-use super::{Effect, Moment, Out, UNMODELLED_BYTES};
+use super::{CHAIN_LINKS, Effect, Moment, Out, UNMODELLED_BYTES};
 use crate::agent::{AgentEvent, AskedByAgent, Decision, NoticeLevel, SteerRefusal, TakenProof};
 use crate::content::{Failure, FailureCode, Origin, Outcome, StopReason};
 use crate::event::{Event, QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
 use crate::process::{CloseOrder, ExitCause, ProcessExit};
 use crate::work::{Provenance, ThreadSource};
-use crate::{ProviderTurn, Refusal, RequestId, RequestKey, SubmissionId, ThreadId, TurnId};
+use crate::{Cursor, ProviderTurn, Refusal, RequestId, RequestKey, SubmissionId, ThreadId, TurnId};
 use serde_json::Value;
 
 impl Session {
@@ -194,12 +194,18 @@ impl Session {
             (None, false) if self.forks() => ThreadOrigin::Forked,
             (None, false) => ThreadOrigin::Created,
         };
-        let linked = Event::ThreadLinked { thread: thread.clone(), how, previous: head };
+        let linked = self.linked(thread.clone(), how, head);
         self.emit(out, moment.now, linked);
         self.emit(out, moment.now, Event::LeaseHeld { process, thread });
         // Changed while it started: the newer wish wins.
         self.tell_options(moment, out);
         self.advance(moment, out);
+    }
+
+    /// A new head of the chain. Where that cuts a link, the event says how many are cut by then.
+    pub(super) fn linked(&self, thread: ThreadId, how: ThreadOrigin, previous: Option<ThreadId>) -> Event {
+        let cuts = self.thread() != Some(&thread) && self.chain.len() >= CHAIN_LINKS;
+        Event::ThreadLinked { thread, how, previous, cut: self.chain_cut + u64::from(cuts) }
     }
 
     /// Whether the first thread is to be a branch of another session's.
@@ -212,7 +218,7 @@ impl Session {
         if self.phase != Phase::Held || previous.as_ref() == Some(&thread) {
             return;
         }
-        let linked = Event::ThreadLinked { thread, how: ThreadOrigin::Switched, previous };
+        let linked = self.linked(thread, ThreadOrigin::Switched, previous);
         self.emit(out, moment.now, linked);
     }
 
@@ -468,7 +474,7 @@ impl Session {
         moment: &Moment<'_>,
         out: &mut Out,
     ) {
-        let ends: Vec<(RequestId, u64, RequestEnd, Option<bool>)> = self
+        let ends: Vec<(RequestId, u64, RequestEnd, Option<bool>, Option<Cursor>)> = self
             .requests
             .iter()
             .filter(|open| which(open))
@@ -479,11 +485,12 @@ impl Session {
                         (end_of_answer(answer, &open.options), Some(false))
                     }
                 };
-                (open.id.clone(), open.revision + 1, end, confirmed)
+                (open.id.clone(), open.revision + 1, end, confirmed, open.answered)
             })
             .collect();
-        for (request, revision, state, confirmed) in ends {
-            self.emit(out, moment.now, Event::RequestClosed { request, revision, state, confirmed });
+        for (request, revision, state, confirmed, answered) in ends {
+            let closed = Event::RequestClosed { request, revision, state, confirmed, answered };
+            self.emit(out, moment.now, closed);
         }
     }
 
@@ -499,7 +506,7 @@ impl Session {
         let item = asked.item.as_ref().and_then(|key| self.item_by_key(key)).map(|item| item.id.clone());
         let deadline = self.request_deadline(&asked.options, moment);
         let opened = Event::RequestOpened {
-            request: RequestId(format!("{}.r{}", self.id, self.request_count + 1)),
+            request: self.next_request(),
             key: asked.key,
             revision: 1,
             process,
@@ -524,6 +531,15 @@ impl Session {
         }
     }
 
+    /// An id that no other request ever has: the count alone begins anew where the journal was rewound.
+    fn next_request(&self) -> RequestId {
+        let (id, number) = (&self.id, self.request_count + 1);
+        RequestId(match self.epoch {
+            1 => format!("{id}.r{number}"),
+            epoch => format!("{id}.e{epoch}.r{number}"),
+        })
+    }
+
     fn mark_request(&mut self, key: &RequestKey, unconfirmed: bool, moment: &Moment<'_>, out: &mut Out) {
         let Some(open) = self.requests.iter().find(|open| open.key == *key) else { return };
         if open.unconfirmed != unconfirmed {
@@ -540,8 +556,8 @@ impl Session {
             RequestState::Pending => (RequestEnd::Superseded, None),
             RequestState::Answering { answer, .. } => (end_of_answer(answer, &open.options), Some(confirmed)),
         };
-        let (request, revision) = (open.id.clone(), open.revision + 1);
-        self.emit(out, moment.now, Event::RequestClosed { request, revision, state, confirmed });
+        let (request, revision, answered) = (open.id.clone(), open.revision + 1, open.answered);
+        self.emit(out, moment.now, Event::RequestClosed { request, revision, state, confirmed, answered });
         self.resume_turn_without_requests(moment, out);
     }
 

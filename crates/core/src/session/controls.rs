@@ -6,7 +6,7 @@ use crate::agent::Decision;
 use crate::content::{Failure, FailureCode};
 use crate::event::{Event, OptionsState};
 use crate::work::{Control, ControlEnd, Provenance};
-use crate::{ControlId, Refusal, RefusalCode, SessionOptions};
+use crate::{ControlId, Refusal, RefusalCode, SessionOptions, TurnId};
 
 impl Session {
     /// Refuses what the agent cannot do, and what cannot be asked of it now.
@@ -118,7 +118,9 @@ impl Session {
         };
         self.emit(out, moment.now, Event::ControlEnded { control, end: end.clone() });
         if let Some(before) = rewound {
-            self.emit(out, moment.now, Event::ThreadRewound { before });
+            // Nothing runs while the agent goes back: all turns so far from this one on are gone.
+            let last = Some(TurnId(format!("t{}", self.turn_count)));
+            self.emit(out, moment.now, Event::ThreadRewound { before, last });
         }
         if sets_options {
             self.options_settled(end, moment, out);
