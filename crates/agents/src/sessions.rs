@@ -1,6 +1,6 @@
 //! The sessions of one process: what each pins, its thread's state, and which of it changed.
 
-use crate::adapter::{InHistory, StateChange, ThreadContext};
+use crate::adapter::{InHistory, StateChange, ThreadContext, UnansweredCall};
 use mainstay_core::content::Failure;
 use mainstay_core::{SessionId, SubmissionId};
 use serde::Serialize;
@@ -31,6 +31,8 @@ pub(crate) struct Slot<T> {
     pub(crate) context: ThreadContext,
     /// What the agent's files say about messages in doubt; not saved, it is learned before it is used.
     pub(crate) history: Vec<(SubmissionId, InHistory)>,
+    /// Calls that the agent is to ask about again; as the history.
+    pub(crate) unanswered: Vec<UnansweredCall>,
     pub(crate) state: T,
     bound: bool,
     /// It was bound and has left.
@@ -68,6 +70,7 @@ impl<T: ThreadState> Sessions<T> {
             session: session.clone(),
             context: ThreadContext::default(),
             history: Vec::new(),
+            unanswered: Vec::new(),
             state: T::default(),
             bound: false,
             left: false,
@@ -114,6 +117,17 @@ impl<T: ThreadState> Sessions<T> {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == *session) {
             slot.history = found;
         }
+    }
+
+    pub(crate) fn learn_unanswered(&mut self, session: &SessionId, calls: Vec<UnansweredCall>) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == *session) {
+            slot.unanswered = calls;
+        }
+    }
+
+    /// What was learned of calls without an answer, once.
+    pub(crate) fn take_unanswered(&mut self, at: usize) -> Vec<UnansweredCall> {
+        std::mem::take(&mut self.slots[at].unanswered)
     }
 
     /// Whose thread it is.

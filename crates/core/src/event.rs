@@ -445,6 +445,9 @@ pub enum Event {
         /// When this host answers by itself, and what; absent: never.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<RequestDeadline>,
+        /// The request of a process that died, which this one asks again; absent: it is asked for the first time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        recovers: Option<RequestId>,
     },
     /// Something beside its answer changed.
     #[serde(rename = "request.updated")]
@@ -483,6 +486,10 @@ pub enum Event {
         /// Where the answer that won stands in the journal; absent: nobody here answered.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         answered: Option<Cursor>,
+        /// Nobody had answered when its process died: the agent is started again, and where its history shows it
+        /// unanswered too, it is asked again as a new request that names this one.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        asked_again: bool,
     },
     /// A stop was asked for and is on its way to the agent.
     #[serde(rename = "interrupt.requested")]

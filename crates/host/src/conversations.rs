@@ -2,9 +2,9 @@
 //! conversation is saved, which messages stand in it, and whether somebody else has it open. Looks only.
 
 use mainstay_agents::claude::{files, launch};
-use mainstay_agents::{AgentKind, Conversation, InHistory};
+use mainstay_agents::{AgentKind, Conversation, InHistory, UnansweredCall};
 use mainstay_core::work::{ForkPoint, HistoryPoint, ThreadSource};
-use mainstay_core::{Session, SubmissionId, ThreadId};
+use mainstay_core::{ItemKey, RequestId, Session, SubmissionId, ThreadId};
 use mainstay_keeper::ProcessIdentity;
 use mainstay_keeper::identity::IdentityCheck;
 use rustix::fs::{Mode, OFlags};
@@ -175,6 +175,23 @@ impl Conversations {
         let path = found.ok()?.into_iter().max_by_key(written)?;
         let read = end_of(&path).map(|(end, _)| end);
         read.map_err(|error| tracing::warn!(%error, "a transcript could not be read")).ok()
+    }
+
+    /// Which of the calls that requests were about stand in the conversation without a result. What cannot be read tells
+    /// nothing, so nothing is asked again.
+    pub(crate) fn without_result(
+        &self,
+        conversation: &ThreadId,
+        requests: &[(RequestId, ItemKey)],
+    ) -> Vec<UnansweredCall> {
+        let wanted: Vec<&str> = requests.iter().map(|(_, call)| call.as_str()).collect();
+        let transcript = self.read(conversation).unwrap_or_default();
+        let found = files::calls_without_result(&transcript, &wanted);
+        let named = |(id, tool, input): (String, String, serde_json::Value)| {
+            let (request, call) = requests.iter().find(|(_, call)| call.as_str() == id)?;
+            Some(UnansweredCall { request: request.clone(), call: call.clone(), tool, input })
+        };
+        found.into_iter().filter_map(named).collect()
     }
 
     /// The pid of a living process that has the conversation open. To be asked while no process of ours has it.

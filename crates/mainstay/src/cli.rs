@@ -121,11 +121,12 @@ pub(crate) struct RunArgs {
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) approvals: ApprovalArgs,
-    #[command(flatten)]
-    pub(crate) limits: LimitArgs,
     /// Leave as soon as the prompt is accepted; print the session's id.
     #[arg(long)]
     pub(crate) detach: bool,
+    // Last: what stands behind it would come under its heading.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 }
 
 /// Budgets of a session. Over one, messages wait and the running turn is stopped.

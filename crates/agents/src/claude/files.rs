@@ -77,6 +77,45 @@ pub fn user_messages(transcript: &[u8], mut found: impl FnMut(&str)) {
     }
 }
 
+/// The calls among these that a transcript has without a result, each with its tool and input. One whose message has another
+/// call without a result is left out: the program takes up one call alone, and the other would be left hanging.
+#[must_use]
+pub fn calls_without_result(transcript: &[u8], wanted: &[&str]) -> Vec<(String, String, serde_json::Value)> {
+    let mut open: Vec<(String, OpenCall)> = Vec::new();
+    for line in transcript.split(|byte| *byte == b'\n') {
+        let Ok(row) = serde_json::from_slice::<AnswerRow<'_>>(line) else { continue };
+        let Some(message) = row.message.filter(|_| !row.of_sub_agent) else { continue };
+        let serde_json::Value::Array(blocks) = message.content else { continue };
+        for mut block in blocks {
+            let text = |name: &str| block.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
+            match text("type").as_deref() {
+                Some("tool_use") => {
+                    let (Some(id), Some(tool)) = (text("id"), text("name")) else { continue };
+                    let message = message.id.as_deref().unwrap_or_default().to_owned();
+                    let input = block.get_mut("input").map(serde_json::Value::take).unwrap_or_default();
+                    open.push((id, OpenCall { message, tool, input }));
+                }
+                Some("tool_result") => {
+                    let of = text("tool_use_id");
+                    open.retain(|(id, _)| Some(id) != of.as_ref());
+                }
+                _ => {}
+            }
+        }
+    }
+    let alone = |call: &OpenCall| open.iter().filter(|(_, other)| other.message == call.message).count() == 1;
+    open.iter()
+        .filter(|(id, call)| wanted.contains(&id.as_str()) && alone(call))
+        .map(|(id, call)| (id.clone(), call.tool.clone(), call.input.clone()))
+        .collect()
+}
+
+struct OpenCall {
+    message: String,
+    tool: String,
+    input: serde_json::Value,
+}
+
 #[derive(Deserialize)]
 struct AnswerRow<'a> {
     #[serde(borrow, rename = "type")]
@@ -166,6 +205,19 @@ mod tests {
         let mut found = Vec::new();
         user_messages(transcript.as_bytes(), |uuid| found.push(uuid.to_owned()));
         assert_eq!(found, ["m1", "m2"]);
+    }
+
+    #[test]
+    fn a_call_without_a_result_is_found_where_it_is_alone() {
+        let transcript = concat!(
+            "{\"type\":\"assistant\",\"uuid\":\"a1\",\"message\":{\"id\":\"msg_1\",\"content\":[{\"type\":\"tool_use\",\"id\":\"c1\",\"name\":\"Bash\",\"input\":{}}]}}\n",
+            "{\"type\":\"user\",\"uuid\":\"r1\",\"message\":{\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c1\"}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a2\",\"message\":{\"id\":\"msg_2\",\"content\":[{\"type\":\"tool_use\",\"id\":\"c2\",\"name\":\"Bash\",\"input\":{}}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a3\",\"message\":{\"id\":\"msg_2\",\"content\":[{\"type\":\"tool_use\",\"id\":\"c3\",\"name\":\"Bash\",\"input\":{}}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a4\",\"message\":{\"id\":\"msg_3\",\"content\":[{\"type\":\"tool_use\",\"id\":\"c4\",\"name\":\"Write\",\"input\":{\"a\":1}}]}}\n",
+        );
+        let found = calls_without_result(transcript.as_bytes(), &["c1", "c2", "c4", "c9"]);
+        assert_eq!(found, [("c4".to_owned(), "Write".to_owned(), serde_json::json!({ "a": 1 }))]);
     }
 
     #[test]

@@ -459,18 +459,20 @@ impl Session {
     ) {
         self.cut_items(Some(turn), moment, out);
         let end = if outcome == Outcome::Lost { RequestEnd::Lost } else { RequestEnd::Cancelled };
-        self.close_requests(|open| open.turn.as_ref() == Some(turn), end, moment, out);
+        self.close_requests(|open| open.turn.as_ref() == Some(turn), end, &[], moment, out);
         let started_at =
             self.turns.iter().find(|open| open.id == *turn).map_or(moment.now, |open| open.started_at);
         let ended = Event::TurnEnded { turn: turn.clone(), outcome, stop_reason, failure, usage, started_at };
         self.emit(out, moment.now, ended);
     }
 
-    /// Closes these open requests: pending ones as `pending_end`, answered ones as answered, unconfirmed.
+    /// Closes these open requests: pending ones as `pending_end`, answered ones as answered, unconfirmed. Lost ones among
+    /// `again` are to be asked again.
     pub(super) fn close_requests(
         &mut self,
         which: impl Fn(&OpenRequest) -> bool,
         pending_end: RequestEnd,
+        again: &[RequestId],
         moment: &Moment<'_>,
         out: &mut Out,
     ) {
@@ -489,7 +491,8 @@ impl Session {
             })
             .collect();
         for (request, revision, state, confirmed, answered) in ends {
-            let closed = Event::RequestClosed { request, revision, state, confirmed, answered };
+            let asked_again = state == RequestEnd::Lost && again.contains(&request);
+            let closed = Event::RequestClosed { request, revision, state, confirmed, answered, asked_again };
             self.emit(out, moment.now, closed);
         }
     }
@@ -522,6 +525,7 @@ impl Session {
             elicitation: asked.elicitation,
             expires_at: asked.expires_at,
             deadline,
+            recovers: asked.recovers,
         };
         self.emit(out, moment.now, opened);
         if let Some(turn) = turn
@@ -557,7 +561,9 @@ impl Session {
             RequestState::Answering { answer, .. } => (end_of_answer(answer, &open.options), Some(confirmed)),
         };
         let (request, revision, answered) = (open.id.clone(), open.revision + 1, open.answered);
-        self.emit(out, moment.now, Event::RequestClosed { request, revision, state, confirmed, answered });
+        let asked_again = false;
+        let closed = Event::RequestClosed { request, revision, state, confirmed, answered, asked_again };
+        self.emit(out, moment.now, closed);
         self.resume_turn_without_requests(moment, out);
     }
 

@@ -266,6 +266,7 @@ impl Session {
                 state: end,
                 confirmed: None,
                 answered: self.answered_at(request),
+                asked_again: false,
             };
             self.emit(out, moment.now, closed);
             self.resume_turn_without_requests(moment, out);

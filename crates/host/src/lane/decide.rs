@@ -81,6 +81,7 @@ impl Lane {
         }
         if let Decision::OpenThread { doubtful, resume: Some(thread), .. } = decision {
             self.teach_history(at, thread, doubtful);
+            self.teach_unanswered(at, thread);
             self.show_history(at, thread);
         }
         let mut translated = Translated::default();
@@ -139,6 +140,22 @@ impl Lane {
         let found = conversations.look_for(thread, doubtful);
         if let Some(process) = &mut self.process {
             process.adapter.learn_history(&self.members[at].machine.id, found);
+        }
+    }
+
+    /// Requests that a death cut off are asked again where the agent's files have their calls without a result.
+    fn teach_unanswered(&mut self, at: usize, thread: &ThreadId) {
+        let machine = &self.members[at].machine;
+        if machine.cut_off_requests.is_empty() {
+            return;
+        }
+        let agent = catalog::configured(&self.shared.config, &machine.launch.agent).ok();
+        let Some(conversations) = agent.and_then(|agent| self.conversations(agent, &machine.launch)) else {
+            return;
+        };
+        let calls = conversations.without_result(thread, &machine.cut_off_requests);
+        if let Some(process) = &mut self.process {
+            process.adapter.learn_unanswered(&self.members[at].machine.id, calls);
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod cgroups;
+mod claude_asked_again;
 mod claude_branches;
 mod claude_deaths;
 mod claude_matrix;
@@ -24,6 +25,7 @@ mod host_keys;
 mod keepers;
 mod limits;
 mod many;
+mod matrix;
 mod once;
 mod origin;
 mod pages;

@@ -269,8 +269,8 @@ fn a_process_that_ends_nothing_is_left_step_by_step_and_ended_for_others_only_on
     let pid = stuck.pid();
     // It neither hears nor says anything any more.
     let stopped = Stopped::stop(pid);
+    let path = format!("/v1/sessions/{}/stop", stuck.session);
     let stop = |kill: bool| {
-        let path = format!("/v1/sessions/{}/stop", stuck.session);
         host.client().post(&path, &json!({ "kill": kill })).expect("an answer").expect_status(202);
     };
     stop(false);
