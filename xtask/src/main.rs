@@ -6,6 +6,7 @@
 )]
 
 mod arrows;
+mod fuzz;
 mod lock;
 mod setup;
 mod tasks;
@@ -23,10 +24,18 @@ usage: cargo xtask <task>
   golden           write the golden files anew
   golden --check   compare them
   bench            build with optimisation and print the measured figures
+  fuzz [--seconds N] [TARGET…]
+                   run the fuzz targets, each for N seconds (60), and say how to run again what they find
+  fuzz --replay TARGET FILE
+                   run one input
   tidy             the project's own rules about its files
 ";
 
 fn main() -> ExitCode {
+    if let Some(error) = fuzz::wrap_compiler() {
+        eprintln!("xtask: the compiler cannot be run: {error}");
+        return ExitCode::FAILURE;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = workspace_root();
@@ -36,6 +45,7 @@ fn main() -> ExitCode {
         ["golden"] => tasks::golden(&root, tasks::Golden::Write).map_err(Into::into),
         ["golden", "--check"] => tasks::golden(&root, tasks::Golden::Check).map_err(Into::into),
         ["bench", rest @ ..] => tasks::bench(&root, rest).map_err(Into::into),
+        ["fuzz", rest @ ..] => fuzz::run(&root, rest).map_err(Into::into),
         ["tidy"] => tidy::run(&root).map_err(Into::into),
         _ => {
             eprint!("{USAGE}");

@@ -84,7 +84,8 @@ pub(crate) fn session_events(
     session: String,
     subscription: Subscription,
 ) -> Response<Body> {
-    respond(SessionSource { host, stop, session, subscription, caught_up: false, ended: false })
+    let (caught_up, ended) = (false, false);
+    respond(SessionSource { host, stop, session, subscription, caught_up, ended })
 }
 
 struct SessionSource {

@@ -4,7 +4,7 @@ use mainstay_core::content::{ContentBlock, DeliveryTaken, PermissionOption};
 use mainstay_core::event::{ImportedFrom, QueueReason, RequestDeadline, SettlesBy};
 use mainstay_core::question::Question;
 use mainstay_core::session::{
-    Limits, OpenRequest, OpenSubmission, Owed, RequestState, Spent, SubmissionState,
+    Limits, Link, OpenRequest, OpenSubmission, Owed, RequestState, RewoundTurns, Spent, SubmissionState,
 };
 use mainstay_core::work::{ChildFields, Goal, TaskFields, TaskKind, WorkEnd};
 use mainstay_core::{Capabilities, Cursor, LaunchSnapshot, Session, SessionOptions, SubmissionId, TurnId};
@@ -66,6 +66,13 @@ pub(crate) struct SessionView {
     /// The provider's conversation. Only where one session is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) thread: Option<String>,
+    /// Its conversations so far, oldest first. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) chain: Option<ChainView>,
+    /// Turns that the agent does not have any more because somebody went back behind them; the journal keeps what they were.
+    /// Only where one session is read, and only where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rewound: Option<Vec<RewoundTurns>>,
     /// Messages that are not settled. Only where one session is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) queue_length: Option<usize>,
@@ -106,6 +113,8 @@ impl SessionView {
             spent: None,
             owed: None,
             thread: None,
+            chain: None,
+            rewound: None,
             queue_length: None,
             open_requests: None,
             turn: None,
@@ -146,6 +155,8 @@ impl SessionView {
             spent: Some(session.spent),
             owed: Some(session.owed()),
             thread: session.thread().map(|thread| thread.0.clone()),
+            chain: Some(ChainView { links: session.chain.clone(), cut: session.chain_cut }),
+            rewound: (!session.rewound.is_empty()).then(|| session.rewound.iter().cloned().collect()),
             queue_length: Some(session.submissions.len()),
             open_requests: Some(
                 session.requests.iter().filter(|open| open.state == RequestState::Pending).count(),
@@ -154,6 +165,15 @@ impl SessionView {
             process: session.process.as_ref().map(|process| process.0.clone()),
         }
     }
+}
+
+/// The conversations of a session.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ChainView {
+    /// The first one, which says where the session came from, and the latest.
+    pub(crate) links: Vec<Link>,
+    /// How many stood between the first one and the others and are not kept here; their events are in the journal.
+    pub(crate) cut: u64,
 }
 
 /// A page of sessions, newest first.

@@ -3,6 +3,7 @@
 use crate::fault::FaultPlan;
 use crate::retention::Retention;
 use mainstay_agents::AgentKind;
+use mainstay_core::session::Limits;
 use mainstay_core::{AgentName, HostId};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -84,6 +85,8 @@ pub struct HostConfig {
     pub max_starting: usize,
     /// How long what is kept.
     pub retention: Retention,
+    /// Budgets and default answers of sessions that are created without their own.
+    pub limits: Limits,
     /// Agents by name.
     pub agents: BTreeMap<AgentName, AgentConfig>,
     /// The host's environment, from which allow-listed variables are passed on.

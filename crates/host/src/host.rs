@@ -15,7 +15,7 @@ use crate::subscription::{FeedSubscription, Subscription};
 use mainstay_core::content::{ContentBlock, Delivery};
 use mainstay_core::operation::{Admission, Fingerprint, admit};
 use mainstay_core::process::CloseOrder;
-use mainstay_core::session::Past;
+use mainstay_core::session::{Limits, Past};
 use mainstay_core::work::ThreadSource;
 use mainstay_core::{
     AgentName, Capabilities, Command, Cursor, LaunchSnapshot, Refusal, RefusalCode, Reply, Session,
@@ -85,6 +85,8 @@ pub struct NewSessionRequest {
     pub name: Option<String>,
     /// To begin with.
     pub options: SessionOptions,
+    /// Budgets and default answers; what is absent is what the host's configuration says.
+    pub limits: Limits,
     /// Further folders.
     pub additional_directories: Vec<String>,
     /// As ACP names them.
@@ -310,6 +312,7 @@ impl Host {
             return Ok((SessionId(String::new()), replay));
         }
         let launch = catalog::pin(&self.shared.config, &request)?;
+        let request = NewSessionRequest { limits: request.limits.or(&self.shared.config.limits), ..request };
         let id = request.id.clone().unwrap_or_else(|| SessionId(Self::fresh_id("ses")));
         let _same_session = self.turn(&format!("session {id}")).await;
         let fingerprint = creation_fingerprint(&request);
@@ -413,9 +416,22 @@ impl Host {
         };
         let (answer, answered) = oneshot::channel();
         let deletes = matches!(command, Command::Delete);
+        let answers = match &command {
+            Command::Answer { request, .. } => Some(request.clone()),
+            _ => None,
+        };
         self.send(row.key, LaneMessage::Command { command: Box::new(command), register, operation, answer })
             .await;
-        let answered = answered.await.unwrap_or(Err(HostError::ShuttingDown))?;
+        let answered = match (answered.await.unwrap_or(Err(HostError::ShuttingDown)), answers) {
+            // So long ago that the session's own record does not know any more.
+            (Err(HostError::Refused(refusal)), Some(request))
+                if refusal.code == RefusalCode::RequestUnknown =>
+            {
+                let ended = self.ended_request(&row, &request).await?;
+                return Err(HostError::Refused(ended.unwrap_or(refusal)));
+            }
+            (answered, _) => answered?,
+        };
         if deletes {
             self.shared.housekeeping.notify_one();
         }

@@ -65,6 +65,10 @@ pub trait Keeping: std::fmt::Debug + Send + Sync {
     fn note_thread(&self, folder: &KeeperFolder, thread: &str) -> Result<(), FolderError>;
     /// Tokens of folders that no record claims; those of settled ones are deleted. Blocking.
     fn unclaimed(&self, claimed: &BTreeSet<String>) -> Vec<String>;
+    /// How many processes outlived what started them below a keeper, and live. Blocking, briefly.
+    fn left_running(&self, _folder: &KeeperFolder) -> usize {
+        0
+    }
     /// A keeper, other than these, whose agent lives, or may live, and holds this thread.
     fn holder_of(&self, thread: &str, except: &dyn Fn(&str) -> bool) -> Option<String>;
 }
@@ -204,6 +208,21 @@ impl Keeping for Keepers {
 
     fn note_thread(&self, folder: &KeeperFolder, thread: &str) -> Result<(), FolderError> {
         folder.append_thread(thread)
+    }
+
+    fn left_running(&self, folder: &KeeperFolder) -> usize {
+        match mainstay_keeper::left_running(folder) {
+            Ok(left) => left.len(),
+            Err(error) => {
+                // Nothing that could be told holds it.
+                tracing::warn!(
+                    token = folder.token,
+                    error = crate::lane::chain(&error),
+                    "what it left running cannot be told"
+                );
+                0
+            }
+        }
     }
 
     fn holder_of(&self, thread: &str, except: &dyn Fn(&str) -> bool) -> Option<String> {

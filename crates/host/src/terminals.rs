@@ -23,7 +23,12 @@ pub(crate) struct Terminals {
 
 impl Terminals {
     pub(crate) fn has(&self, session: SessionKey) -> bool {
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&session)
+        self.count(session) > 0
+    }
+
+    pub(crate) fn count(&self, session: SessionKey) -> usize {
+        let attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        attached.get(&session).copied().unwrap_or_default()
     }
 
     fn attach(&self, session: SessionKey) -> bool {

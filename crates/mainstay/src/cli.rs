@@ -2,10 +2,12 @@
 
 use crate::commands;
 use crate::config;
+use crate::config::units;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mainstay_core::session::Limits;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -137,6 +139,40 @@ pub(crate) struct RunArgs {
     /// Leave as soon as the prompt is accepted; print the session's id.
     #[arg(long)]
     pub(crate) detach: bool,
+    // Last: what stands behind it would come under its heading.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+/// Budgets of a session. Over one, messages wait and the running turn is stopped.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Budgets")]
+pub(crate) struct LimitArgs {
+    /// At most this many turns.
+    #[arg(long, value_name = "COUNT", value_parser = units::count)]
+    pub(crate) max_turns: Option<u64>,
+    /// At most this long in turns, together (`90s`, `30m`, `2h`).
+    #[arg(long, value_name = "TIME", value_parser = units::milliseconds)]
+    pub(crate) max_time: Option<u64>,
+    /// At most this many tokens, as the agent counts them.
+    #[arg(long, value_name = "COUNT", value_parser = units::count)]
+    pub(crate) max_tokens: Option<u64>,
+    /// At most this much, in the account's currency, as the agent counts it (`2.50`).
+    #[arg(long, value_name = "AMOUNT", value_parser = units::micros)]
+    pub(crate) max_cost: Option<u64>,
+}
+
+impl LimitArgs {
+    /// As the API takes them.
+    pub(crate) const fn limits(&self) -> Limits {
+        Limits {
+            max_turns: self.max_turns,
+            max_turn_ms: self.max_time,
+            max_tokens: self.max_tokens,
+            max_cost_micros: self.max_cost,
+            requests: None,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

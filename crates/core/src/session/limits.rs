@@ -76,6 +76,20 @@ pub enum Budget {
     Cost,
 }
 
+impl Limits {
+    /// These, and where they say nothing, `others`.
+    #[must_use]
+    pub fn or(self, others: &Self) -> Self {
+        Self {
+            max_turns: self.max_turns.or(others.max_turns),
+            max_turn_ms: self.max_turn_ms.or(others.max_turn_ms),
+            max_tokens: self.max_tokens.or(others.max_tokens),
+            max_cost_micros: self.max_cost_micros.or(others.max_cost_micros),
+            requests: self.requests.or(others.requests),
+        }
+    }
+}
+
 impl Budget {
     /// As it is set.
     #[must_use]
@@ -129,9 +143,10 @@ impl Session {
         used_up.into_iter().find_map(|(budget, used)| used.then_some(budget))
     }
 
-    pub(super) fn set_limits(&mut self, limits: Limits, moment: &Moment<'_>, out: &mut Out) {
+    /// Sets the limits, whole.
+    pub fn set_limits(&mut self, limits: Limits, now: i64, out: &mut Out) {
         if limits != self.limits {
-            self.emit(out, moment.now, Event::LimitsUpdated { limits });
+            self.emit(out, now, Event::LimitsUpdated { limits });
         }
     }
 
@@ -272,4 +287,8 @@ pub enum OwedKind {
     Item,
     /// The agent was asked something beside messages.
     Control,
+    /// A terminal is attached to the agent's process, beside this host.
+    Terminal,
+    /// Processes that outlived what the agent started them with run on.
+    Descendants,
 }

@@ -11,16 +11,25 @@ impl Session {
         if self.deleted {
             return None;
         }
-        [self.escalates_at(), self.request_due_at(), self.retry_due_at(), self.turn_time_over_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.escalates_at(),
+            self.leave_due_at(),
+            self.request_due_at(),
+            self.retry_due_at(),
+            self.turn_time_over_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     pub(super) fn tick(&mut self, moment: &Moment<'_>, out: &mut Out) {
         let due = |at: Option<i64>| at.is_some_and(|at| at <= moment.now);
         if due(self.escalates_at()) {
             self.escalate(moment, out);
+        }
+        if due(self.leave_due_at()) {
+            self.leave_overdue(moment, out);
         }
         if due(self.turn_time_over_at()) {
             self.end_turn_time(moment, out);

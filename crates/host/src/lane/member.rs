@@ -15,7 +15,7 @@ use mainstay_core::event::EpochReason;
 use mainstay_core::process::CloseOrder;
 use mainstay_core::session::{Moment, Out, Past, Phase, StatusReport};
 use mainstay_core::work::ThreadSource;
-use mainstay_core::{AgentName, Command, Cursor, LaunchSnapshot, Session, SessionId};
+use mainstay_core::{AgentName, Command, Cursor, Fence, LaunchSnapshot, Session, SessionId};
 use mainstay_store::{IdRegistration, NewSession, ProcessKey, SessionKey, SessionRow, Store, WriteOp};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -60,6 +60,8 @@ pub(crate) struct Member {
     pub(super) shutdown: Option<(Option<CloseOrder>, oneshot::Sender<()>)>,
     /// Stops that left though the store refused to record them: they are journaled as soon as it takes writes again.
     pub(super) unrecorded_stops: Vec<Command>,
+    /// The fence of a write that was refused as stale: to be journaled.
+    pub(super) stale_write: Option<Fence>,
     /// Why the session cannot be loaded again just now: commands are answered with it.
     pub(super) broken: Option<HostError>,
     /// Since when nothing is owed to it.
@@ -174,6 +176,7 @@ impl Created {
         let mcp_servers = launch.mcp_servers.clone();
         let shown = launch.without_secrets();
         let mut machine = Session::create(id, request.name, shown, request.options, now, &mut out);
+        machine.set_limits(request.limits, now, &mut out);
         let floor = shared.store.epoch_floor();
         if machine.epoch < floor {
             // The id may have been that of a session that is gone with a rewind.
@@ -245,6 +248,7 @@ impl Member {
             wake: Vec::new(),
             shutdown: None,
             unrecorded_stops: Vec::new(),
+            stale_write: None,
             broken: None,
             idle_since: None,
             opening: false,

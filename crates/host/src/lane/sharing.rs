@@ -14,7 +14,7 @@ use crate::keeping::Planted;
 use crate::registry::{Place, Seat};
 use mainstay_core::process::{CloseOrder, ProcessFact};
 use mainstay_core::session::{Input, Phase, Reply};
-use mainstay_core::{AgentEvent, AgentName, Command, Decision};
+use mainstay_core::{AgentEvent, AgentName, Command, Decision, SessionId};
 use mainstay_store::{ProcessKey, ProcessUpdate, SessionKey, SessionUpdate, WriteOp};
 
 /// A lane's offer to sessions of its profile, as the registry has it.
@@ -534,12 +534,6 @@ impl Lane {
             return;
         }
         let Some(whole) = self.close_order() else {
-            let turns: Vec<_> =
-                self.members[at].machine.turns.iter().map(|turn| Some(turn.provider.clone())).collect();
-            let untaken = turns.is_empty() && self.members[at].machine.input_untaken();
-            for turn in turns.into_iter().chain(untaken.then_some(None)) {
-                self.tell(at, &Decision::Interrupt { turn });
-            }
             return self.go_on_leaving();
         };
         if let Some(process) = &mut self.process {
@@ -548,8 +542,8 @@ impl Lane {
         self.pending.then.push(super::batch::Then::Close(key, whole));
     }
 
-    /// Sessions that are to leave a process which others need go step by step: their turns end, their threads are closed,
-    /// then they are free.
+    /// Sessions that are to leave a process which others need go step by step: their work ends, their threads are closed,
+    /// then they are free. What does not end in its time is the machine's to press and to say.
     pub(super) fn go_on_leaving(&mut self) {
         let Some(process) = &self.process else { return };
         if process.final_exit.is_some() || self.retry_at.is_some() {
@@ -574,17 +568,33 @@ impl Lane {
             if machine.stopping.is_none() || machine.unverifiable.is_some() {
                 continue;
             }
+            self.say_who_stays(at);
+            let machine = &self.members[at].machine;
             match machine.phase {
                 Phase::Reserved | Phase::Spawned => self.leave_now(at),
                 // Its answer tells whether there is a thread to be closed.
                 Phase::Opening if self.members[at].opening => {}
-                Phase::Opening | Phase::Held if machine.turns.is_empty() && !machine.input_untaken() => {
+                Phase::Opening | Phase::Held if !machine.works_on() => {
                     if !self.members[at].told_to_leave {
                         self.members[at].told_to_leave = self.tell(at, &Decision::CloseThread);
                     }
                 }
                 Phase::Opening | Phase::Held | Phase::Free => {}
             }
+        }
+    }
+
+    /// Tells a session that leaves with whom the process goes on.
+    fn say_who_stays(&mut self, at: usize) {
+        let member = &self.members[at];
+        let others: Vec<SessionId> = self
+            .bound()
+            .filter(|other| other.key != member.key)
+            .map(|other| other.machine.id.clone())
+            .collect();
+        let known = member.machine.leaving.as_ref().is_some_and(|leaving| leaving.others == others);
+        if !known && let Some(process) = member.machine.process.clone() {
+            self.decide_own(at, Input::Process(ProcessFact::GoesOn { process, others }));
         }
     }
 

@@ -126,6 +126,7 @@ impl Run {
             cwd: self.config.home.display().to_string(),
             name: None,
             options: SessionOptions::default(),
+            limits: Default::default(),
             additional_directories: Vec::new(),
             mcp_servers: Vec::new(),
             instructions: None,

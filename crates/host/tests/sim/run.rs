@@ -125,6 +125,7 @@ fn config(home: &Path, kind: AgentKind, seed: u64) -> HostConfig {
         max_processes: if scarce { 1 } else { 8 },
         max_starting: if scarce { 1 } else { 2 },
         retention: mainstay_host::Retention::default(),
+        limits: Default::default(),
         agents: BTreeMap::from([(AgentName::from("sim"), agent)]),
         environment: Vec::new(),
         keeper_program: home.to_path_buf(),

@@ -9,6 +9,7 @@ use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::follow::{Following, Until, follow};
 use crate::output;
+use mainstay_core::session::Limits;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,6 +51,10 @@ pub(crate) async fn run(
     }
     if let Some(model) = args.model {
         body["options"] = json!({ "model": model });
+    }
+    let limits = args.limits.limits();
+    if limits != Limits::default() {
+        body["limits"] = json!(limits);
     }
     let session = create(&client, &body).await?;
     let id = session["id"].as_str().unwrap_or_default().to_owned();
