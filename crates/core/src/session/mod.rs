@@ -80,7 +80,7 @@ pub const PAST_TURNS: usize = 256;
 /// within a second (measured), and one that is busy with a slow tool gets more.
 pub const INTERRUPT_PATIENCE_MS: i64 = 30_000;
 /// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
-pub const SNAPSHOT_VERSION: u32 = 5;
+pub const SNAPSHOT_VERSION: u32 = 6;
 
 /// What the world is when an input is handled: time and what the pure core may not make itself.
 #[derive(Debug, Clone)]

@@ -11,10 +11,16 @@ impl Session {
         if self.deleted {
             return None;
         }
-        [self.escalates_at(), self.request_due_at(), self.retry_due_at(), self.turn_time_over_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.escalates_at(),
+            self.request_due_at(),
+            self.retry_due_at(),
+            self.turn_time_over_at(),
+            self.stalled_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     pub(super) fn tick(&mut self, moment: &Moment<'_>, out: &mut Out) {
@@ -24,6 +30,9 @@ impl Session {
         }
         if due(self.turn_time_over_at()) {
             self.end_turn_time(moment, out);
+        }
+        if due(self.stalled_at()) {
+            self.end_stalled(moment, out);
         }
         if due(self.request_due_at()) {
             self.answer_overdue(moment, out);

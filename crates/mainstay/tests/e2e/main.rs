@@ -15,6 +15,7 @@ mod codex_adopted;
 mod codex_breadth;
 mod codex_controls;
 mod codex_lost_connection;
+mod codex_starts;
 mod codex_terminal;
 mod codex_turns;
 mod command_line;
