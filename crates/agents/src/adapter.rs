@@ -2,7 +2,8 @@
 
 use crate::catalogue::{Catalogue, Model};
 use mainstay_core::{
-    AgentEvent, Capabilities, Decision, ProviderTurn, SessionId, SessionOptions, SubmissionId, ThreadId,
+    AgentEvent, Capabilities, Decision, ItemKey, ProviderTurn, RequestId, SessionId, SessionOptions,
+    SubmissionId, ThreadId,
 };
 use serde_json::Value;
 use std::fmt;
@@ -147,6 +148,19 @@ pub enum InHistory {
     Unknown,
 }
 
+/// A call that the agent's own history has without a result, and whose request a death cut off before anybody answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnansweredCall {
+    /// The request of the process that died.
+    pub request: RequestId,
+    /// The provider's key of the call.
+    pub call: ItemKey,
+    /// The tool.
+    pub tool: String,
+    /// What it was given.
+    pub input: Value,
+}
+
 /// A part of an adapter's state that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateChange {
@@ -211,6 +225,14 @@ pub trait Adapter: Send + fmt::Debug {
     /// Learns what the agent's files say about messages in doubt, before it is told to open the thread. For protocols
     /// without a way to ask the agent itself.
     fn learn_history(&mut self, _session: &SessionId, _found: Vec<(SubmissionId, InHistory)>) {}
+
+    /// Learns which calls the agent can be asked to ask about again (capability `asks_again`), before it is told to open the
+    /// thread. It says so when the thread opens (`RequestOpened` that names the old request).
+    fn learn_unanswered(&mut self, _session: &SessionId, _calls: Vec<UnansweredCall>) {}
+
+    /// Learns where in the agent's own history a rewind goes back to, before it is told to go back; or why it cannot. For
+    /// protocols that go back by a new start.
+    fn learn_way_back(&mut self, _session: &SessionId, _way: Result<String, String>) {}
 
     /// Shows what the agent's own file says of a conversation that this session begins with.
     fn show_history(&mut self, _session: &SessionId, _transcript: &[u8], _out: &mut Translated) {}

@@ -24,6 +24,13 @@ pub enum Conversation {
     New(String),
     /// It takes this one up.
     Resume(String),
+    /// It takes this one up at a point within its history; what came behind stands in the file and not in the context.
+    ResumeAt {
+        /// Which.
+        id: String,
+        /// The last row that it has, as its history names it.
+        at: String,
+    },
     /// It begins one with an id of its own as a branch of another.
     Fork {
         /// The other one; it is not changed.

@@ -18,7 +18,7 @@ mod sessions;
 
 pub use adapter::{
     Adapter, Appeared, CannotTell, Frame, InHistory, Incoming, Record, Said, Shown, StateChange,
-    ThreadContext, Translated,
+    ThreadContext, Translated, UnansweredCall,
 };
 pub use catalogue::{Catalogue, Model};
 pub use launch::{

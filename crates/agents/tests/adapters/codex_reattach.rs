@@ -245,7 +245,7 @@ fn an_input_is_looked_up_again_after_a_turn_that_it_did_not_name() {
 }
 
 #[test]
-fn a_turn_that_ends_without_its_input_is_looked_up_and_a_stopped_one_is_not_sent_again() {
+fn a_turn_that_ends_without_its_input_is_looked_up_also_one_that_was_stopped() {
     let mut harness = named();
     harness.message(&started("U1"));
     let said = harness.message(&ended("U1", "failed"));
@@ -256,7 +256,11 @@ fn a_turn_that_ends_without_its_input_is_looked_up_and_a_stopped_one_is_not_sent
     let mut harness = named();
     harness.interrupt("s1", None);
     harness.message(&started("U1"));
-    assert_eq!(harness.message(&ended("U1", "interrupted")), ["s1: TurnEnded U1 Interrupted -"]);
+    // The session knows that it was stopped, and does not give it again.
+    let said = harness.message(&ended("U1", "interrupted"));
+    assert!(said[1].contains("thread/turns/list"), "{said:?}");
+    let turns = json!([{ "id": "U1", "status": "interrupted", "items": [] }]);
+    assert_eq!(history(&mut harness, &turns, &Value::Null), ["s1: InputAbsent m1"]);
     assert!(harness.start("s1", "m2", "x").is_ok());
 }
 

@@ -11,7 +11,7 @@ use mainstay_core::agent::NoticeLevel;
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
-use mainstay_core::work::{ControlEnd, ThreadSource};
+use mainstay_core::work::{Control, ControlEnd, HistoryPoint, ThreadSource};
 use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal, SubmissionId, ThreadId};
 use mainstay_store::{IdRegistration, NewInput, WriteOp};
 use std::borrow::Cow;
@@ -82,7 +82,11 @@ impl Lane {
         }
         if let Decision::OpenThread { doubtful, resume: Some(thread), .. } = decision {
             self.teach_history(at, thread, doubtful);
+            self.teach_unanswered(at, thread);
             self.show_history(at, thread);
+        }
+        if let Decision::Control { control: Control::Rewind { before, .. }, .. } = decision {
+            self.teach_way_back(at, before);
         }
         let mut translated = Translated::default();
         let bound = self.is_bound(at);
@@ -140,6 +144,34 @@ impl Lane {
         let found = conversations.look_for(thread, doubtful);
         if let Some(process) = &mut self.process {
             process.adapter.learn_history(&self.members[at].machine.id, found);
+        }
+    }
+
+    /// Where the agent's files have the end of what is left after a rewind.
+    fn teach_way_back(&mut self, at: usize, before: &HistoryPoint) {
+        let machine = &self.members[at].machine;
+        let agent = catalog::configured(&self.shared.config, &machine.launch.agent).ok();
+        let conversations = agent.and_then(|agent| self.conversations(agent, &machine.launch));
+        let (Some(conversations), Some(thread)) = (conversations, machine.thread()) else { return };
+        let way = conversations.row_before(thread, before);
+        if let Some(process) = &mut self.process {
+            process.adapter.learn_way_back(&self.members[at].machine.id, way);
+        }
+    }
+
+    /// Requests that a death cut off are asked again where the agent's files have their calls without a result.
+    fn teach_unanswered(&mut self, at: usize, thread: &ThreadId) {
+        let machine = &self.members[at].machine;
+        if machine.cut_off_requests.is_empty() {
+            return;
+        }
+        let agent = catalog::configured(&self.shared.config, &machine.launch.agent).ok();
+        let Some(conversations) = agent.and_then(|agent| self.conversations(agent, &machine.launch)) else {
+            return;
+        };
+        let calls = conversations.without_result(thread, &machine.cut_off_requests);
+        if let Some(process) = &mut self.process {
+            process.adapter.learn_unanswered(&self.members[at].machine.id, calls);
         }
     }
 
