@@ -132,6 +132,9 @@ pub struct ThreadContext {
     /// when it is opened, as far as it stands in one page. None: only what comes is shown.
     #[serde(default)]
     pub past: Option<Shown>,
+    /// Variables of the agent's environment that the commands which it runs must not get.
+    #[serde(default)]
+    pub kept_from_commands: Vec<String>,
 }
 
 /// What the agent's own history, read from its files, says about a message in doubt.

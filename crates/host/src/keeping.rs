@@ -5,6 +5,7 @@
 use crate::lane::RELINK_PAUSE;
 pub use crate::link::{FarEnd, Link, LinkEvent};
 pub use crate::processes::{exit as exit_fact, exit_without_record};
+use mainstay_agents::launch::THREAD_VARIABLES;
 use mainstay_core::ProcessToken;
 use mainstay_core::process::{ExitCause, ProcessExit};
 use mainstay_keeper::launch::READY_PATIENCE;
@@ -275,6 +276,14 @@ impl Keeping for Keepers {
     }
 }
 
+/// What commands of these conversations have in their environment, beside the keeper's token.
+fn thread_marks(threads: &[String]) -> Vec<(String, String)> {
+    let marks = |thread: &String| {
+        THREAD_VARIABLES.iter().map(|variable| ((*variable).to_owned(), thread.clone())).collect::<Vec<_>>()
+    };
+    threads.iter().flat_map(marks).collect()
+}
+
 fn settle(folder: &KeeperFolder, seen: Probe) -> Settled {
     let without_record = |cause| exit_without_record(cause, folder.inbox_state().ok().flatten());
     match seen {
@@ -285,7 +294,8 @@ fn settle(folder: &KeeperFolder, seen: Probe) -> Settled {
             Settled::Unverifiable(why)
         }
         Probe::KeeperGone { agent } => {
-            let swept = match mainstay_keeper::sweep(folder, &[]) {
+            let marks = thread_marks(&folder.threads().unwrap_or_default());
+            let swept = match mainstay_keeper::sweep(folder, &marks) {
                 Ok(swept) => swept,
                 Err(error) => return Settled::Unverifiable(crate::lane::chain(&error)),
             };

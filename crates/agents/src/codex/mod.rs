@@ -47,6 +47,9 @@ use state::{Asked, Connection, Handshake, Phase, STATE_VERSION, Seen, Thread};
 
 const RPC: Dialect = Dialect::Bare;
 
+/// The newest version of which the frames were recorded and replayed: major, minor.
+const TESTED_VERSION: [u32; 2] = [0, 171];
+
 /// The adapter of one Codex process.
 #[derive(Debug)]
 pub struct CodexAdapter {
@@ -217,6 +220,7 @@ impl CodexAdapter {
             Asked::ReattachChild { child, .. } => self.child_reattached(at, &child, &result, out),
             Asked::ChildHistory { child, .. } => self.child_history(at, &child, &result, out),
             Asked::Open { .. } => self.opened(at, result, out),
+            Asked::Unarchive { .. } => self.unarchived(at, result, out),
             Asked::Reattach { .. } => self.reattached(at, result, out),
             Asked::Status { .. } => self.status_told(at, &result, out),
             Asked::StillRuns { turn, .. } => self.told_whether_it_runs(at, &turn, &result, out),
@@ -253,7 +257,9 @@ impl CodexAdapter {
             }
         };
         out.send(&RPC.notification("initialized", Value::Null));
+        let version = info.version.clone();
         out.say_all(AgentEvent::Ready(info));
+        self.tell_newer(&version, out);
         for at in self.sessions.positions() {
             match self.sessions.slot(at).state.phase {
                 Phase::Open => self.reattach(at, out),
@@ -262,6 +268,22 @@ impl CodexAdapter {
             }
         }
         self.look_at_all_beside(out);
+    }
+
+    /// Says once of each process that it is newer than what was tested: it is spoken with all the same.
+    fn tell_newer(&mut self, version: &str, out: &mut Translated) {
+        let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+        let (Some(Some(major)), Some(Some(minor))) = (parts.next(), parts.next()) else { return };
+        if [major, minor] <= TESTED_VERSION || self.connection.newer_told {
+            return;
+        }
+        self.change_connection().newer_told = true;
+        let [known_major, known_minor] = TESTED_VERSION;
+        let message = format!(
+            "Codex {version} is newer than the versions this host was tested with (up to {known_major}.{known_minor}); \
+             what is not understood is kept and shown as it came"
+        );
+        out.say_all(AgentEvent::Notice { level: NoticeLevel::Info, message, provider: None });
     }
 
     /// An answer that was too long to keep is an answer without a content: whoever waits for it must not wait for ever.

@@ -88,6 +88,10 @@ pub(super) enum Asked {
     Open {
         session: SessionId,
     },
+    /// `thread/unarchive` of a thread that is to be taken up.
+    Unarchive {
+        session: SessionId,
+    },
     /// `thread/resume` of an open thread on a new connection.
     Reattach {
         session: SessionId,
@@ -168,6 +172,7 @@ impl Asked {
             | Self::RevertProof { session, .. }
             | Self::Close { session }
             | Self::Open { session }
+            | Self::Unarchive { session }
             | Self::Reattach { session }
             | Self::Status { session }
             | Self::StillRuns { session, .. }
@@ -204,7 +209,7 @@ impl Asked {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Initialize => "initialize",
-            Self::Open { .. } => "opening the thread",
+            Self::Open { .. } | Self::Unarchive { .. } => "opening the thread",
             Self::Reattach { .. } | Self::ReattachChild { .. } => "taking the thread up again",
             Self::Status { .. } | Self::StillRuns { .. } => "the thread's status",
             Self::History { .. } | Self::ChildHistory { .. } | Self::Beside { .. } => "the thread's history",
@@ -229,6 +234,9 @@ pub(super) struct Connection {
     #[serde(default)]
     pub(super) interrupts: u64,
     pub(super) handshake: Handshake,
+    /// It was said that the process is newer than what was tested.
+    #[serde(default)]
+    pub(super) newer_told: bool,
     pub(super) asked: BTreeMap<u64, InFlight>,
     /// Reads that wait until fewer are in flight.
     #[serde(default)]
@@ -319,6 +327,9 @@ pub(super) struct Opening {
     #[serde(default)]
     pub(super) fork: Option<ForkPoint>,
     pub(super) options: SessionOptions,
+    /// It stood in the agent's archive and was taken out.
+    #[serde(default)]
+    pub(super) unarchived: bool,
     /// Not yet settled.
     pub(super) doubtful: Vec<SubmissionId>,
 }

@@ -47,6 +47,7 @@ impl CodexAdapter {
                 resume: resume.cloned(),
                 fork: fork.cloned(),
                 options: options.clone(),
+                unarchived: false,
                 doubtful: doubtful.to_vec(),
             }),
             options: options.clone(),
@@ -89,6 +90,16 @@ impl CodexAdapter {
         let session = self.sessions.slot(at).session.clone();
         let result = match result {
             Ok(result) => result,
+            Err(error) if errors::classify(&error) == Refused::Archived && self.may_unarchive(at) => {
+                // Put away by another client. Somebody wants to go on with it.
+                if let Some(opening) = &mut self.sessions.change(at).opening {
+                    opening.unarchived = true;
+                }
+                let params = json!({ "threadId": self.sessions.slot(at).state.thread });
+                let frame = self.ask(Asked::Unarchive { session }, "thread/unarchive", params);
+                out.send(&frame);
+                return;
+            }
             Err(error) => {
                 *self.sessions.change(at) = Thread::default();
                 self.sessions.index_thread(at);
@@ -125,6 +136,19 @@ impl CodexAdapter {
             self.ask_history(at, Look::first(Lookup::Opening), out);
         } else {
             self.open_for_use(at, false, out);
+        }
+    }
+
+    fn may_unarchive(&self, at: usize) -> bool {
+        let opening = self.sessions.slot(at).state.opening.as_ref();
+        opening.is_some_and(|opening| opening.resume.is_some() && !opening.unarchived)
+    }
+
+    /// The thread was taken out of the agent's archive: it is asked for again.
+    pub(super) fn unarchived(&mut self, at: usize, result: Result<Value, RpcError>, out: &mut Translated) {
+        match result {
+            Ok(_) => self.send_open(at, out),
+            Err(_) => self.opened(at, result, out),
         }
     }
 

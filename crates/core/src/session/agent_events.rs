@@ -1,6 +1,7 @@
 //! What the agent says, decided.
 
 use super::commands::end_of_answer;
+use super::limits::Budget;
 use super::process_facts::failure_of;
 use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session, SubmissionState};
 use super::{CHAIN_LINKS, Effect, Moment, Out, UNMODELLED_BYTES};
@@ -432,6 +433,12 @@ impl Session {
             .map(|of| of.id.clone())
             .collect();
         let over_budget = open.budget.is_some();
+        // Why it was stopped, in the words that the agent had for it.
+        let stalled = open.retrying.as_ref().filter(|_| open.budget == Some(Budget::Stall));
+        let failure = failure.or_else(|| {
+            let words = format!("nothing came of trying again for too long: {}", stalled?.message);
+            Some(Failure::new(FailureCode::Network, words))
+        });
         let outcome = match outcome {
             Outcome::Cancelled | Outcome::Interrupted if over_budget => Outcome::Limit,
             Outcome::Cancelled if asked_to_stop => Outcome::Interrupted,

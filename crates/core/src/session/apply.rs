@@ -321,7 +321,9 @@ impl Session {
             Event::OptionsUpdated { options, state, by, .. } => self.apply_options(options, *state, *by),
             Event::TurnRetrying { turn, attempt, failure, .. } => {
                 if let Some(open) = turn.as_ref().and_then(|turn| self.turn_mut(turn)) {
+                    let since = open.retrying.as_ref().map_or(at, |retrying| retrying.since);
                     open.retrying = Some(Retrying {
+                        since,
                         attempt: *attempt,
                         message: failure.message.clone(),
                         resets_at: failure.resets_at,

@@ -1,6 +1,7 @@
-//! A conversation that is brought here with its past, read from the agent's own files while no agent runs.
+//! What a session can begin with: limits, and a conversation that is brought here with its past, read from the agent's own
+//! files while no agent runs.
 
-use super::{Moment, Out, Session};
+use super::{Limits, Moment, Out, Session};
 use crate::agent::{AgentEvent, NoticeLevel};
 use crate::event::{Event, ThreadOrigin};
 use crate::{ProviderTurn, ThreadId};
@@ -42,6 +43,11 @@ impl Session {
                 _ => {}
             }
         }
+    }
+
+    /// Sets limits that the session is created with.
+    pub fn begin_with_limits(&mut self, limits: Limits, now: i64, out: &mut Out) {
+        self.emit(out, now, Event::LimitsUpdated { limits });
     }
 
     /// The last turn of its conversation that the journal shows, where one ended.

@@ -326,6 +326,8 @@ pub struct Retrying {
     pub message: String,
     /// When a limit ends that is the cause, Unix ms.
     pub resets_at: Option<i64>,
+    /// Since when it does nothing else, Unix ms.
+    pub since: i64,
 }
 
 /// A background task that lives.
@@ -552,6 +554,7 @@ impl Session {
                 max_turn_ms: None,
                 max_tokens: None,
                 max_cost_micros: None,
+                max_stall_ms: None,
                 requests: None,
             },
             spent: Spent { tokens: None, cost_micros: None },

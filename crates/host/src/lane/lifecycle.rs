@@ -461,10 +461,10 @@ impl Lane {
         let pinned = &first.machine.launch;
         let agent = catalog::configured(config, &pinned.agent).map_err(|error| error.to_string())?;
         let command = catalog::command(config, agent).ok_or_else(|| {
-            format!(
-                "its program {:?} is not there; `mainstay agents` says how to install it",
-                agent.command.first()
-            )
+            let program = agent.command.first().map_or("", String::as_str);
+            let known = catalog::agent(config, &pinned.agent).ok().and_then(|entry| entry.install);
+            let install = known.unwrap_or_else(|| "see `mainstay agents`".to_owned());
+            format!("its program {program:?} is not there; to install it: {install}")
         })?;
         let conversation = self.conversation(agent, &first.machine)?;
         let launch = Launch {

@@ -13,7 +13,7 @@ use mainstay_agents::{Shown, ThreadContext};
 use mainstay_core::digest::sha256_hex;
 use mainstay_core::event::EpochReason;
 use mainstay_core::process::CloseOrder;
-use mainstay_core::session::{Moment, Out, Past, Phase, StatusReport};
+use mainstay_core::session::{Limits, Moment, Out, Past, Phase, StatusReport};
 use mainstay_core::work::ThreadSource;
 use mainstay_core::{AgentName, Command, Cursor, Fence, LaunchSnapshot, Session, SessionId};
 use mainstay_store::{IdRegistration, NewSession, ProcessKey, SessionKey, SessionRow, Store, WriteOp};
@@ -29,6 +29,8 @@ pub(crate) struct Member {
     pub(super) machine: Session,
     /// MCP servers with their credentials, which stand in the session's record alone.
     mcp_servers: Vec<serde_json::Value>,
+    /// Variables that are the agent's alone.
+    kept_from_commands: Vec<String>,
     pub(super) open: OpenRows,
     pub(super) hub: Arc<Hub>,
     /// What the machine decided since the last batch was submitted.
@@ -151,7 +153,8 @@ impl Created {
         let now = shared.now();
         let key = shared.store.allocate_session_key();
         // An agent that is not registered is refused here, before anything exists.
-        let kind = catalog::configured(&shared.config, &launch.agent)?.kind;
+        let agent = catalog::configured(&shared.config, &launch.agent)?;
+        let (kind, stall_limit) = (agent.kind, agent.stall_limit);
         let register = |kind: &'static str, id: String, fingerprint: Vec<u8>| {
             WriteOp::RegisterId(IdRegistration { kind: Cow::Borrowed(kind), id, session: key, fingerprint })
         };
@@ -181,6 +184,14 @@ impl Created {
         if machine.epoch < floor {
             // The id may have been that of a session that is gone with a rewind.
             machine.begin_epoch(EpochReason::StoreRewound, floor, now, &mut out);
+        }
+        if let Some(most) = stall_limit {
+            let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+            machine.begin_with_limits(
+                Limits { max_stall_ms: Some(most), ..Limits::default() },
+                now,
+                &mut out,
+            );
         }
         if let (Some(past), Some(ThreadSource::Adopt { thread })) = (past, machine.launch.source.clone()) {
             let capabilities = mainstay_agents::adapter(kind).capabilities().clone();
@@ -230,6 +241,9 @@ impl Member {
         Self {
             key,
             profile: Self::profile_of(shared, &machine),
+            kept_from_commands: catalog::configured(&shared.config, &machine.launch.agent)
+                .map(crate::config::AgentConfig::kept_from_commands)
+                .unwrap_or_default(),
             touched: false,
             open: OpenRows::default(),
             hub,
@@ -377,6 +391,7 @@ impl Member {
             instructions: launch.instructions.clone(),
             conversation: crate::conversations::conversation(&self.machine),
             past: self.past_shown(),
+            kept_from_commands: self.kept_from_commands.clone(),
         }
     }
 

@@ -180,8 +180,23 @@ fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, Confi
             Some(_) => reader.count(&most)?,
             None => SESSIONS_PER_PROCESS,
         };
-        agents
-            .insert(id, AgentConfig { kind, command, home, env, env_pass, isolation, sessions_per_process });
+        let command_env = reader.texts(&key("command_env"))?.unwrap_or_default();
+        let stall_limit = match reader.text(&key("stall_limit"))? {
+            Some(_) => Some(reader.duration(&key("stall_limit"))?),
+            None => None,
+        };
+        let agent = AgentConfig {
+            kind,
+            command,
+            home,
+            env,
+            env_pass,
+            isolation,
+            sessions_per_process,
+            command_env,
+            stall_limit,
+        };
+        agents.insert(id, agent);
     }
     Ok(agents)
 }

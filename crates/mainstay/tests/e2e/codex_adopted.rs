@@ -177,6 +177,29 @@ fn a_record_that_cannot_be_read_whole_gives_no_past_and_says_so() {
 }
 
 #[test]
+fn a_thread_that_was_put_away_is_listed_so_and_taken_out_when_it_is_gone_on_with() {
+    let world = World::new();
+    let thread = foreign_thread(&world, &["SAY one"]);
+    let mut other = codex(&world);
+    other.request("thread/archive", json!({ "threadId": thread }), DEADLINE);
+    other.close_input();
+    other.wait(DEADLINE);
+    let host = world.start();
+    let known = host.client().get("/v1/agents/codex/threads").expect("answers").expect_status(200).json();
+    assert_eq!(known["threads"][0]["archived"], true, "{known}");
+    let session = adopt(&world, &host, &thread);
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    send(&host.client(), &session, "SAY two");
+    follower
+        .until(&mut sse, "our turn", |event| event["type"] == "turn.started" && event["origin"] == "message");
+    follower.until(&mut sse, "its end", is("turn.ended"));
+    assert_eq!(texts(&follower.events, "agent_message"), ["one"], "the past, read in the archive");
+    assert!(follower.agent_text().ends_with("two"));
+    world.end(host);
+}
+
+#[test]
 fn threads_that_can_be_adopted_are_listed_with_whose_they_are() {
     let world = World::new();
     let first = foreign_thread(&world, &["SAY the first one"]);

@@ -6,7 +6,7 @@ use mainstay_testkit::mainstay::HostProcess;
 use mainstay_testkit::terminal::Terminal;
 use mainstay_testkit::wait_until;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A world in which Codex's terminal asks nothing before it shows the conversation: neither whether the folder is trusted,
 /// nor whether a newer model is wanted.
@@ -159,12 +159,12 @@ fn new_threads_and_branches_of_the_terminal_become_sessions_and_the_session_keep
         // Seen by the test's own eyes: the terminal is borrowed while it is typed to.
         terminal.keys(command);
         terminal.wait_for(DEADLINE, command, from);
-        let mut entered = std::time::Instant::now();
+        let mut entered = Instant::now();
         terminal.keys("\r");
         wait_until(DEADLINE, command, || {
             if entered.elapsed() > Duration::from_secs(5) && !shows(&terminal.text()) {
                 terminal.keys("\r");
-                entered = std::time::Instant::now();
+                entered = Instant::now();
             }
             shows(&terminal.text())
         });
@@ -241,10 +241,16 @@ fn an_agent_at_rest_is_started_for_the_terminal_and_stays_while_it_is_attached()
     terminal.wait_for(DEADLINE, "before-the-rest", 0);
     follower.until(&mut sse, "the start", is("process.started"));
     let attached = phase(&host, &session);
-    // Longer than it takes to rest; then a turn shows that it is the same process still.
-    std::thread::sleep(Duration::from_secs(4)); // the absence of a rest gives no signal
+    // Longer than it takes to rest, nothing ends; then a turn shows that it is the same process still.
+    let watched_until = Instant::now() + Duration::from_secs(4);
+    while let Some(event) = sse.next(watched_until.saturating_duration_since(Instant::now())) {
+        let event = follower.take(event);
+        assert!(event.is_none_or(|event| event["type"] != "process.exited"), "it rested under the terminal");
+    }
     enter(&mut terminal, "SAY on-time", &mut follower, &mut sse, is("turn.ended"));
     assert_eq!(phase(&host, &session), attached, "it rested under the terminal");
+    let owed = show(&host.client(), &session)["owed"].clone();
+    assert_eq!(owed, serde_json::json!([{ "what": "terminal", "count": 1 }]), "what holds it is shown");
     let exits = follower.of_type("process.exited").len();
     assert_eq!(exits, 1, "only the first rest");
     terminal.leave(DEADLINE, "/exit");

@@ -19,6 +19,7 @@ mod codex_breadth;
 mod codex_controls;
 mod codex_kills;
 mod codex_lost_connection;
+mod codex_starts;
 mod codex_stopped_early;
 mod codex_terminal;
 mod codex_turns;
