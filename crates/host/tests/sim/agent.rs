@@ -3,6 +3,7 @@
 
 use crate::acp::Acp;
 use crate::chance::Chance;
+use crate::claude::Claude;
 use crate::codex::Codex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,21 +39,25 @@ pub(crate) struct Truth {
     pub(crate) saved: BTreeSet<String>,
     /// Conversations with a history (Codex).
     pub(crate) histories: BTreeMap<String, Vec<Turn>>,
-    /// Which process has each thread in its memory (Codex).
+    /// Which process has each thread in its memory (Codex), or each conversation (Claude).
     pub(crate) holders: BTreeMap<String, String>,
     names: u64,
     pub(crate) violations: Vec<String>,
 }
 
 impl Truth {
-    pub(crate) fn new_thread(&mut self) -> String {
+    /// A name that was never given before.
+    pub(crate) fn name(&mut self, prefix: &str) -> String {
         self.names += 1;
-        format!("th-{}", self.names)
+        format!("{prefix}{}", self.names)
+    }
+
+    pub(crate) fn new_thread(&mut self) -> String {
+        self.name("th-")
     }
 
     pub(crate) fn new_turn(&mut self) -> String {
-        self.names += 1;
-        format!("tu-{}", self.names)
+        self.name("tu-")
     }
 
     pub(crate) fn turn(&mut self, thread: &str, turn: &str) -> Option<&mut Turn> {
@@ -81,6 +86,7 @@ impl Truth {
 pub(crate) enum Agent {
     Acp(Acp),
     Codex(Codex),
+    Claude(Box<Claude>),
 }
 
 impl Agent {
@@ -88,6 +94,7 @@ impl Agent {
         match self {
             Self::Acp(agent) => agent.alive,
             Self::Codex(agent) => agent.alive,
+            Self::Claude(agent) => agent.alive,
         }
     }
 
@@ -100,6 +107,7 @@ impl Agent {
         match self {
             Self::Acp(agent) => agent.alive = false,
             Self::Codex(agent) => agent.die(truth),
+            Self::Claude(agent) => agent.die(truth),
         }
     }
 
@@ -107,6 +115,7 @@ impl Agent {
         match self {
             Self::Acp(agent) => agent.works(),
             Self::Codex(agent) => agent.works(),
+            Self::Claude(agent) => agent.works(),
         }
     }
 
@@ -127,6 +136,7 @@ impl Agent {
         match self {
             Self::Acp(agent) => agent.hear(payload, truth, chance),
             Self::Codex(agent) => agent.hear(payload, truth, chance),
+            Self::Claude(agent) => agent.hear(payload, truth),
         }
     }
 
@@ -135,6 +145,7 @@ impl Agent {
         match self {
             Self::Acp(agent) => agent.step(calm, truth),
             Self::Codex(agent) => agent.step(calm, truth),
+            Self::Claude(agent) => agent.step(calm, truth),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::oracle::text_of;
 use crate::run::{Run, SESSIONS, session_id};
+use mainstay_agents::AgentKind;
 use mainstay_core::content::{Answer, ContentBlock, Delivery};
 use mainstay_core::operation::Fingerprint;
 use mainstay_core::process::CloseOrder;
@@ -27,7 +28,11 @@ pub(crate) struct Clients {
 impl Run {
     /// The options of the agents' requests: yes and no.
     pub(crate) fn words(&self) -> (String, String) {
-        let words = if self.codex { ("accept", "decline") } else { ("yes", "no") };
+        let words = match self.kind {
+            AgentKind::Codex => ("accept", "decline"),
+            AgentKind::Claude => ("allow", "deny"),
+            AgentKind::Acp | AgentKind::Demo => ("yes", "no"),
+        };
         (words.0.to_owned(), words.1.to_owned())
     }
 

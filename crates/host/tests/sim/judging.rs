@@ -118,7 +118,7 @@ impl Run {
             let agrees = match journaled {
                 Some(Answer::Select { option_id }) => chosen.first() == Some(option_id),
                 Some(Answer::Decline { .. }) => {
-                    chosen.first().is_some_and(|option| option == "no" || option == "decline")
+                    chosen.first().is_some_and(|option| option == "no" || option == "decline" || option == "deny")
                 }
                 Some(Answer::Cancel { .. } | Answer::Answers { .. } | Answer::Submit { .. }) | None => false,
             };

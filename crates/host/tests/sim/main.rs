@@ -11,6 +11,7 @@ mod acp;
 mod agent;
 mod alarm;
 mod chance;
+mod claude;
 mod clients;
 mod codex;
 mod disk;
@@ -18,6 +19,7 @@ mod judging;
 mod keeper;
 mod oracle;
 mod run;
+mod transcript;
 mod world;
 
 use keeper::BadKeeper;
@@ -68,6 +70,11 @@ fn sim_many_seeds_acp() {
 #[test]
 fn sim_many_seeds_codex() {
     many_seeds(AgentKind::Codex);
+}
+
+#[test]
+fn sim_many_seeds_claude() {
+    many_seeds(AgentKind::Claude);
 }
 
 fn many_seeds(kind: AgentKind) {

@@ -7,7 +7,7 @@ use crate::disk::Disk;
 use crate::judging::Reader;
 use crate::keeper::BadKeeper;
 use crate::oracle::Judge;
-use crate::world::{Handle, World};
+use crate::world::{ACCOUNT_HOME, Handle, World};
 use mainstay_agents::AgentKind;
 use mainstay_core::{AgentName, HostId, SessionId};
 use mainstay_host::fault::FaultPlan;
@@ -54,7 +54,7 @@ pub(crate) struct Run {
     pub(crate) config: HostConfig,
     pub(crate) covered: Covered,
     pub(crate) left: usize,
-    pub(crate) codex: bool,
+    pub(crate) kind: AgentKind,
 }
 
 enum LifeEnd {
@@ -91,7 +91,7 @@ pub(crate) fn seed(
         config: config(&home, kind, seed),
         covered: Covered::default(),
         left,
-        codex: kind == AgentKind::Codex,
+        kind,
     };
     alarm::clear();
     let outcome = run.lives();
@@ -111,6 +111,7 @@ fn config(home: &Path, kind: AgentKind, seed: u64) -> HostConfig {
     let agent = AgentConfig {
         isolation: if seed.is_multiple_of(4) { Isolation::Session } else { Isolation::Profile },
         sessions_per_process: [2, 3, 16][usize::try_from(seed % 3).unwrap_or(0)],
+        home: (kind == AgentKind::Claude).then(|| home.join(ACCOUNT_HOME)),
         // Never run: it only has to be there.
         ..AgentConfig::new(kind, vec!["/bin/sh".to_owned()])
     };
@@ -339,7 +340,7 @@ impl Run {
             .filter(|keeper| keeper.lives())
             .map(|keeper| keeper.token.clone())
             .collect();
-        let choice = self.chance.below(if self.codex { 20 } else { 16 });
+        let choice = self.chance.below(if self.kind == AgentKind::Codex { 20 } else { 16 });
         if matches!(choice, 12 | 13) {
             world.blind = !world.blind && choice == 12;
             let blind = world.blind;

@@ -3,6 +3,7 @@
 use crate::acp::Acp;
 use crate::agent::{Agent, Truth};
 use crate::chance::Chance;
+use crate::claude::Claude;
 use crate::codex::Codex;
 use crate::disk::Disk;
 use crate::keeper::{Around, BadKeeper, Keeper, Life};
@@ -19,8 +20,11 @@ use mainstay_store::{SessionFilter, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The agents' account home, below the host's.
+pub(crate) const ACCOUNT_HOME: &str = "account";
 
 #[derive(Debug)]
 pub(crate) struct World {
@@ -35,6 +39,8 @@ pub(crate) struct World {
     /// Faults are over.
     pub(crate) calm: bool,
     kind: AgentKind,
+    /// Where agents keep their own files.
+    account_home: PathBuf,
     pub(crate) bad: Option<BadKeeper>,
     /// Nothing about keepers can be found out just now: no line opens, every look is unclear.
     pub(crate) blind: bool,
@@ -64,6 +70,7 @@ impl World {
             dir: KeepersDir::new(home.join("keepers")),
             calm: false,
             kind,
+            account_home: home.join(ACCOUNT_HOME),
             bad,
             blind: false,
             trace: traced.then(Vec::new),
@@ -158,9 +165,12 @@ impl World {
             .map_err(|source| BirthError::Before(BeforeBirth::Io { doing: "make the spool", source }))?;
         let agent = match self.kind {
             AgentKind::Codex => Agent::Codex(Codex::new(&spec.token)),
-            AgentKind::Acp | AgentKind::Claude | AgentKind::Demo => {
-                Agent::Acp(Acp::new(&spec.token, &mut self.chance))
+            AgentKind::Claude => {
+                let home = self.account_home.clone();
+                let claude = Claude::new(&spec.token, &spec.argv, home, &mut self.truth, &mut self.chance);
+                Agent::Claude(Box::new(claude))
             }
+            AgentKind::Acp | AgentKind::Demo => Agent::Acp(Acp::new(&spec.token, &mut self.chance)),
         };
         let names = (spec.token.clone(), row.key, owner.key);
         let keeper = Keeper::born(names, reserved, spool, agent, spec.process_fence, self.bad, self.now);
