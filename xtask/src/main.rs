@@ -8,6 +8,7 @@
 mod arrows;
 mod lock;
 mod setup;
+mod sim;
 mod tasks;
 mod tidy;
 
@@ -23,6 +24,8 @@ usage: cargo xtask <task>
   golden           write the golden files anew
   golden --check   compare them
   bench            build with optimisation and print the measured figures
+  sim run          more seeds of the simulator, on all cores: --seeds N [--first S] [--flavour codex|acp|claude]
+  sim replay SEED  how one seed comes about: [--flavour F] [--step], which waits for Enter after each step
   tidy             the project's own rules about its files
 ";
 
@@ -36,6 +39,13 @@ fn main() -> ExitCode {
         ["golden"] => tasks::golden(&root, tasks::Golden::Write).map_err(Into::into),
         ["golden", "--check"] => tasks::golden(&root, tasks::Golden::Check).map_err(Into::into),
         ["bench", rest @ ..] => tasks::bench(&root, rest).map_err(Into::into),
+        ["sim", rest @ ..] => match sim::parse(rest) {
+            Some(asked) => sim::run(&root, &asked).map_err(Into::into),
+            None => {
+                eprint!("{USAGE}");
+                return ExitCode::from(2);
+            }
+        },
         ["tidy"] => tidy::run(&root).map_err(Into::into),
         _ => {
             eprint!("{USAGE}");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A turn in an agent's own history.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Turn {
     id: String,
     pub(crate) status: String,
@@ -35,6 +35,8 @@ pub(crate) struct Truth {
     pub(crate) said: BTreeMap<String, String>,
     /// Answers that chose an option, by process and the key of the request.
     pub(crate) chosen: BTreeMap<(String, String), Vec<String>>,
+    /// Under which further keys such a request was asked (Codex).
+    pub(crate) also_asked: BTreeMap<(String, String), Vec<String>>,
     /// Conversations that another process can take up (ACP).
     pub(crate) saved: BTreeSet<String>,
     /// Conversations with a history (Codex).
@@ -58,6 +60,27 @@ impl Truth {
 
     pub(crate) fn new_turn(&mut self) -> String {
         self.name("tu-")
+    }
+
+    /// Makes a branch of a thread's history, up to a turn; None: there is no such history.
+    pub(crate) fn branch(&mut self, thread: &str, last: Option<&str>) -> Option<String> {
+        let turns = self.histories.get(thread)?;
+        let kept = match last {
+            Some(last) => turns.iter().position(|turn| turn.id == last)? + 1,
+            None => turns.len(),
+        };
+        let turns = turns[..kept].to_vec();
+        let branch = self.new_thread();
+        self.histories.insert(branch.clone(), turns);
+        Some(branch)
+    }
+
+    /// Drops a turn and all later ones. False: there is no such turn.
+    pub(crate) fn revert(&mut self, thread: &str, before: &str) -> bool {
+        let Some(turns) = self.histories.get_mut(thread) else { return false };
+        let Some(place) = turns.iter().position(|turn| turn.id == before) else { return false };
+        turns.truncate(place);
+        true
     }
 
     pub(crate) fn turn(&mut self, thread: &str, turn: &str) -> Option<&mut Turn> {

@@ -209,13 +209,17 @@ impl Claude {
         match request["subtype"].as_str().unwrap_or_default() {
             "initialize" => {
                 let open: Vec<Value> = Vec::new();
-                self.respond(id, json!({ "commands": [], "models": [], "pending_permission_requests": open }));
+                self.respond(
+                    id,
+                    json!({ "commands": [], "models": [], "pending_permission_requests": open }),
+                );
             }
             "get_binary_version" => self.respond(id, json!({ "version": "2.1.197" })),
             "set_model" => {
                 self.model = request["model"].as_str().unwrap_or("sim").to_owned();
                 self.respond(id, Value::Null);
-                let words = format!("<local-command-stdout>Set model to {}</local-command-stdout>", self.model);
+                let words =
+                    format!("<local-command-stdout>Set model to {}</local-command-stdout>", self.model);
                 let uuid = truth.name("loc");
                 self.say(json!({ "type": "user", "uuid": uuid, "isReplay": true,
                     "message": { "role": "user", "content": words } }));
@@ -224,7 +228,9 @@ impl Claude {
                 self.mode = request["mode"].as_str().unwrap_or("default").to_owned();
                 let mode = self.mode.clone();
                 self.respond(id, json!({ "mode": mode }));
-                self.say(json!({ "type": "system", "subtype": "status", "status": null, "permissionMode": mode }));
+                self.say(
+                    json!({ "type": "system", "subtype": "status", "status": null, "permissionMode": mode }),
+                );
             }
             "apply_flag_settings" | "rename_session" => self.respond(id, Value::Null),
             "cancel_async_message" => {
@@ -289,7 +295,8 @@ impl Claude {
     }
 
     fn tool_done(&mut self, call: &str, failed: bool) {
-        let result = json!({ "type": "tool_result", "tool_use_id": call, "content": "ok", "is_error": failed });
+        let result =
+            json!({ "type": "tool_result", "tool_use_id": call, "content": "ok", "is_error": failed });
         self.say(json!({ "type": "user", "message": { "role": "user", "content": [result] },
             "parent_tool_use_id": null }));
     }

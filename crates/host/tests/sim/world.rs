@@ -6,7 +6,7 @@ use crate::chance::Chance;
 use crate::claude::Claude;
 use crate::codex::Codex;
 use crate::disk::Disk;
-use crate::keeper::{Around, BadKeeper, Keeper, Life};
+use crate::keeper::{Around, BadKeeper, Keeper, Life, SpoolBound};
 use mainstay_agents::AgentKind;
 use mainstay_core::ProcessToken;
 use mainstay_core::process::ExitCause;
@@ -16,7 +16,7 @@ use mainstay_keeper::wire::ToKeeper;
 use mainstay_keeper::{
     AgentTrace, BirthError, FolderError, KeeperFolder, KeepersDir, LaunchSpec, Probe, ReservedFolder, probe,
 };
-use mainstay_store::{SessionFilter, Store};
+use mainstay_store::{SessionFilter, SessionKey, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -111,6 +111,24 @@ impl World {
         matches!(process, Some(Ok(Some(row))) if row.state == "abandoned")
     }
 
+    /// Whether a keeper's process serves this session.
+    pub(crate) fn serves(&self, keeper: &Keeper, session: SessionKey) -> bool {
+        let row = self.disk.durable.session(session);
+        keeper.session == session
+            || row.is_ok_and(|row| row.and_then(|row| row.process) == Some(keeper.process))
+    }
+
+    /// The store refused a stop, and it was not carried out: right only where there was nothing to stop.
+    pub(crate) fn judge_refused_stop(&mut self, session: usize) {
+        let row = self.disk.durable.session_by_id(&format!("s{session}"));
+        let process = row.ok().flatten().and_then(|row| row.process);
+        let runs = self.keepers.values().find(|keeper| Some(keeper.process) == process);
+        if let Some(keeper) = runs.filter(|keeper| keeper.could_be_stopped() && !keeper.stopped) {
+            let token = keeper.token.clone();
+            self.violated(format!("a stop of s{session} was refused by the store, and {token} was not told"));
+        }
+    }
+
     fn give_birth(&mut self, reserved: ReservedFolder, spec: &LaunchSpec) -> Result<(), BirthError> {
         let durable = &self.disk.durable;
         let row =
@@ -173,7 +191,9 @@ impl World {
             AgentKind::Acp | AgentKind::Demo => Agent::Acp(Acp::new(&spec.token, &mut self.chance)),
         };
         let names = (spec.token.clone(), row.key, owner.key);
-        let keeper = Keeper::born(names, reserved, spool, agent, spec.process_fence, self.bad, self.now);
+        let bound = SpoolBound { bytes: spec.spool_limit, at_limit: spec.at_limit };
+        let keeper =
+            Keeper::born(names, reserved, spool, agent, spec.process_fence, bound, self.bad, self.now);
         self.note(|| format!("   {} is born for {}", spec.token, owner.id));
         self.keepers.insert(spec.token.clone(), keeper);
         // It is up and its answer is late.
@@ -200,7 +220,7 @@ impl World {
             };
         };
         match &keeper.life {
-            Life::Runs | Life::Ends(_) => Settled::Alive,
+            Life::Runs | Life::Ends(_) | Life::Full => Settled::Alive,
             Life::Ended(record) => Settled::Gone(exit_fact(record)),
             Life::Killed => {
                 Settled::Gone(exit_without_record(ExitCause::KeeperLost, Some(keeper.marks.clone())))
