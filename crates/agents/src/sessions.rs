@@ -1,6 +1,6 @@
 //! The sessions of one process: what each pins, its thread's state, and which of it changed.
 
-use crate::adapter::{InHistory, StateChange, ThreadContext};
+use crate::adapter::{InHistory, StateChange, ThreadContext, UnansweredCall};
 use mainstay_core::content::Failure;
 use mainstay_core::{SessionId, SubmissionId};
 use serde::Serialize;
@@ -31,6 +31,10 @@ pub(crate) struct Slot<T> {
     pub(crate) context: ThreadContext,
     /// What the agent's files say about messages in doubt; not saved, it is learned before it is used.
     pub(crate) history: Vec<(SubmissionId, InHistory)>,
+    /// Calls that the agent is to ask about again; as the history.
+    pub(crate) unanswered: Vec<UnansweredCall>,
+    /// Where a rewind goes back to, or why it cannot; as the history.
+    pub(crate) way_back: Option<Result<String, String>>,
     pub(crate) state: T,
     bound: bool,
     /// It was bound and has left.
@@ -68,6 +72,8 @@ impl<T: ThreadState> Sessions<T> {
             session: session.clone(),
             context: ThreadContext::default(),
             history: Vec::new(),
+            unanswered: Vec::new(),
+            way_back: None,
             state: T::default(),
             bound: false,
             left: false,
@@ -114,6 +120,28 @@ impl<T: ThreadState> Sessions<T> {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == *session) {
             slot.history = found;
         }
+    }
+
+    pub(crate) fn learn_unanswered(&mut self, session: &SessionId, calls: Vec<UnansweredCall>) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == *session) {
+            slot.unanswered = calls;
+        }
+    }
+
+    pub(crate) fn learn_way_back(&mut self, session: &SessionId, way: Result<String, String>) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == *session) {
+            slot.way_back = Some(way);
+        }
+    }
+
+    /// What was learned of the way back, once.
+    pub(crate) fn take_way_back(&mut self, at: usize) -> Option<Result<String, String>> {
+        self.slots[at].way_back.take()
+    }
+
+    /// What was learned of calls without an answer, once.
+    pub(crate) fn take_unanswered(&mut self, at: usize) -> Vec<UnansweredCall> {
+        std::mem::take(&mut self.slots[at].unanswered)
     }
 
     /// Whose thread it is.

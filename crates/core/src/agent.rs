@@ -9,7 +9,9 @@ use crate::session::Spent;
 use crate::work::{
     ChildFields, Control, ControlEnd, ForkPoint, Goal, Provenance, TaskFields, TaskKind, WorkEnd,
 };
-use crate::{ControlId, ItemKey, ProviderTurn, RequestKey, SessionOptions, SubmissionId, TaskKey, ThreadId};
+use crate::{
+    ControlId, ItemKey, ProviderTurn, RequestId, RequestKey, SessionOptions, SubmissionId, TaskKey, ThreadId,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,6 +29,10 @@ pub struct Capabilities {
     pub proof: TakenProof,
     /// After a death the agent's own history can tell by id whether a message arrived.
     pub settles_by_history: bool,
+    /// After a death a request that nobody had answered can be asked again, where the agent's own history shows that it
+    /// is unanswered (Claude, measured).
+    #[serde(default)]
+    pub asks_again: bool,
     /// Images in messages.
     pub images: bool,
     /// A message given into a running turn that takes no more starts the next turn by itself (Claude, measured); elsewhere
@@ -74,6 +80,9 @@ pub struct Capabilities {
     /// What was left running in the background can be stopped as a whole.
     #[serde(default)]
     pub stop_background: bool,
+    /// The agent's own terminal can be attached to a running process.
+    #[serde(default)]
+    pub terminal: bool,
     /// One process holds the threads of several sessions, and a thread can be left without ending it.
     #[serde(default)]
     pub close_thread: bool,
@@ -89,6 +98,7 @@ impl Capabilities {
             confirms_answers: false,
             proof,
             settles_by_history: false,
+            asks_again: false,
             images: false,
             steers_carry_over: false,
             tools_outlive_turns: false,
@@ -105,6 +115,7 @@ impl Capabilities {
             stop_tasks: false,
             stop_children: false,
             stop_background: false,
+            terminal: false,
             close_thread: false,
         }
     }
@@ -383,6 +394,14 @@ pub enum AgentEvent {
         /// next message: until then no message is given.
         end: ControlEnd,
     },
+    /// The agent can go back for this control (a rewind), by taking its thread up again at this point of its own history:
+    /// its process ends, and the next one begins there. Ends the control.
+    GoesBack {
+        /// The rewind.
+        control: ControlId,
+        /// The last row that stays, as the agent's history names it.
+        at: String,
+    },
     /// The agent has put the session's conversation into another thread, by itself or on request (an emptied context).
     /// What comes next belongs to the new one.
     ThreadSwitched {
@@ -452,6 +471,8 @@ pub struct AskedByAgent {
     pub expires_at: Option<i64>,
     /// What it is about: command, folder, diff, reason, in the provider's shape.
     pub details: Value,
+    /// The request of a process that died, which this one asks again.
+    pub recovers: Option<RequestId>,
 }
 
 impl AskedByAgent {
@@ -471,6 +492,7 @@ impl AskedByAgent {
             elicitation: None,
             expires_at: None,
             details: Value::Null,
+            recovers: None,
         }
     }
 }

@@ -188,6 +188,9 @@ pub struct ItemFields {
     /// Something of its text is missing, and known to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<bool>,
+    /// Its process ended before its end was seen, and nothing shows that it never ran: what it was to do may be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub may_have_run: Option<bool>,
 }
 
 impl ItemFields {
@@ -209,6 +212,7 @@ impl ItemFields {
         take(&mut self.provider_type, newer.provider_type);
         take(&mut self.child, newer.child);
         take(&mut self.gap, newer.gap);
+        take(&mut self.may_have_run, newer.may_have_run);
     }
 }
 

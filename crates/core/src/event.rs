@@ -426,6 +426,9 @@ pub enum Event {
         /// When this host answers by itself, and what; absent: never.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<RequestDeadline>,
+        /// The request of a process that died, which this one asks again; absent: it is asked for the first time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        recovers: Option<RequestId>,
     },
     /// Something beside its answer changed.
     #[serde(rename = "request.updated")]
@@ -461,6 +464,10 @@ pub enum Event {
         /// Whether the agent confirmed; absent where it cannot.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         confirmed: Option<bool>,
+        /// Nobody had answered when its process died: the agent is started again, and where its history shows it
+        /// unanswered too, it is asked again as a new request that names this one.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        asked_again: bool,
     },
     /// A stop was asked for and is on its way to the agent.
     #[serde(rename = "interrupt.requested")]
@@ -685,6 +692,9 @@ pub enum Event {
     ThreadRewound {
         /// The first turn that it does not have any more.
         before: TurnId,
+        /// Where the agent's next process takes the thread up, as its history names it; absent: the living one went back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resume_at: Option<String>,
     },
     /// Something to be seen.
     #[serde(rename = "notice")]

@@ -1,6 +1,7 @@
 //! The host: what the API and the command line talk to.
 
 use crate::catalog;
+use crate::catalogues::Catalogues;
 use crate::config::HostConfig;
 use crate::error::{HostError, StartError};
 use crate::hub::Hubs;
@@ -9,10 +10,12 @@ use crate::lane::{Created, Lane, LaneMessage, RegisterId, Shared};
 use crate::recovery;
 use crate::registry::Registry;
 use crate::retention;
+use crate::rollouts::Rollouts;
 use crate::subscription::{FeedSubscription, Subscription};
 use mainstay_core::content::{ContentBlock, Delivery};
 use mainstay_core::operation::{Admission, Fingerprint, admit};
 use mainstay_core::process::CloseOrder;
+use mainstay_core::session::Past;
 use mainstay_core::work::ThreadSource;
 use mainstay_core::{
     AgentName, Capabilities, Command, Cursor, LaunchSnapshot, Refusal, RefusalCode, Reply, Session,
@@ -336,9 +339,10 @@ impl Host {
         }
         // Only now: the session of a creation that is asked for again has the conversation itself.
         self.refuse_taken_thread(&launch).await?;
+        let past = self.past_of(&launch).await?;
         let (answer, answered) = oneshot::channel();
         let created =
-            Created::new(&self.shared, id.clone(), launch, request, fingerprint, operation, answer)?;
+            Created::new(&self.shared, id.clone(), launch, request, fingerprint, past, operation, answer)?;
         let key = created.key();
         let shared = self.shared.clone();
         let _lane = self.shared.registry.lane(key, |seat| {
@@ -356,6 +360,18 @@ impl Host {
             Some(_) => Err(HostError::IdConflict { what: "thread", id: thread.0.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// The past of the conversation that a session is made for, where the agent's files have it. No agent is started.
+    async fn past_of(&self, launch: &LaunchSnapshot) -> Result<Option<Past>, HostError> {
+        let Some(ThreadSource::Adopt { thread }) = launch.source.clone() else { return Ok(None) };
+        let agent = catalog::configured(&self.shared.config, &launch.agent)?;
+        let env = self.shared.config.agent_environment(agent);
+        let Some(rollouts) = Rollouts::of(agent.kind, launch.account_home.as_deref(), &env) else {
+            return Ok(None);
+        };
+        let read = self.shared.blocking.run(move || rollouts.past(&thread));
+        Ok(Some(read.await.map_err(|_| HostError::ShuttingDown)?))
     }
 
     /// What the agent of this name can do.
@@ -559,6 +575,8 @@ struct Opening {
 
 impl Opening {
     fn new(config: HostConfig, seams: Seams, feed_head: u64, lock: Option<File>) -> Result<Self, StartError> {
+        // A host without a home of its own keeps nothing beside its store.
+        let catalogues = lock.as_ref().map(|_| Catalogues::below(&config.home)).unwrap_or_default();
         let Seams { store, keeping, clock, blocking, planted } = seams;
         let plan = recovery::plan(&config, store.as_ref(), keeping.as_ref())?;
         let shared = Arc::new(Shared {
@@ -572,6 +590,8 @@ impl Opening {
             planted,
             registry: Registry::default(),
             room: crate::room::Room::default(),
+            catalogues,
+            terminals: crate::terminals::Terminals::default(),
             hubs: Arc::new(Hubs::new(feed_head)),
             housekeeping: Arc::default(),
         });
@@ -616,7 +636,7 @@ pub(crate) async fn send_to_lane(shared: &Arc<Shared>, key: SessionKey, message:
     }
 }
 
-fn creation_fingerprint(request: &NewSessionRequest) -> Vec<u8> {
+pub(crate) fn creation_fingerprint(request: &NewSessionRequest) -> Vec<u8> {
     let text = format!(
         "{:?}",
         (

@@ -327,6 +327,7 @@ fn tool_fields(update: &Value) -> ItemFields {
         provider_type: text("name").or(unknown_kind).map(str::to_owned),
         child: None,
         gap: None,
+        may_have_run: None,
     }
 }
 

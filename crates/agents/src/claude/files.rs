@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// The account home below the user's home, where nothing names another.
 pub const DEFAULT_HOME: &str = ".claude";
@@ -77,6 +78,45 @@ pub fn user_messages(transcript: &[u8], mut found: impl FnMut(&str)) {
     }
 }
 
+/// The calls among these that a transcript has without a result, each with its tool and input. One whose message has another
+/// call without a result is left out: the program takes up one call alone, and the other would be left hanging.
+#[must_use]
+pub fn calls_without_result(transcript: &[u8], wanted: &[&str]) -> Vec<(String, String, serde_json::Value)> {
+    let mut open: Vec<(String, OpenCall)> = Vec::new();
+    for line in transcript.split(|byte| *byte == b'\n') {
+        let Ok(row) = serde_json::from_slice::<AnswerRow<'_>>(line) else { continue };
+        let Some(message) = row.message.filter(|_| !row.of_sub_agent) else { continue };
+        let serde_json::Value::Array(blocks) = message.content else { continue };
+        for mut block in blocks {
+            let text = |name: &str| block.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
+            match text("type").as_deref() {
+                Some("tool_use") => {
+                    let (Some(id), Some(tool)) = (text("id"), text("name")) else { continue };
+                    let message = message.id.as_deref().unwrap_or_default().to_owned();
+                    let input = block.get_mut("input").map(serde_json::Value::take).unwrap_or_default();
+                    open.push((id, OpenCall { message, tool, input }));
+                }
+                Some("tool_result") => {
+                    let of = text("tool_use_id");
+                    open.retain(|(id, _)| Some(id) != of.as_ref());
+                }
+                _ => {}
+            }
+        }
+    }
+    let alone = |call: &OpenCall| open.iter().filter(|(_, other)| other.message == call.message).count() == 1;
+    open.iter()
+        .filter(|(id, call)| wanted.contains(&id.as_str()) && alone(call))
+        .map(|(id, call)| (id.clone(), call.tool.clone(), call.input.clone()))
+        .collect()
+}
+
+struct OpenCall {
+    message: String,
+    tool: String,
+    input: serde_json::Value,
+}
+
 #[derive(Deserialize)]
 struct AnswerRow<'a> {
     #[serde(borrow, rename = "type")]
@@ -103,6 +143,9 @@ struct TurnRow<'a> {
     kind: Cow<'a, str>,
     #[serde(borrow, default)]
     uuid: Option<Cow<'a, str>>,
+    /// A compaction begins a new chain without one: what stood before it cannot be taken up.
+    #[serde(borrow, default, rename = "parentUuid")]
+    parent: Option<Cow<'a, str>>,
     #[serde(default, rename = "isSidechain")]
     of_sub_agent: bool,
     #[serde(default, rename = "isMeta")]
@@ -127,6 +170,43 @@ pub fn last_row_after(transcript: &[u8], message: &str) -> Option<String> {
         }
     }
     last
+}
+
+/// Where a conversation is taken up so that it ends before a message of a user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Before {
+    /// At this row.
+    Row(String),
+    /// The message is its first.
+    Beginning,
+    /// The message does not stand in this transcript.
+    Unknown,
+}
+
+/// The row before the message of a user, up the branch that it stands on: the model's, or a result of a tool. Other rows
+/// are the program's own, which it does not take a conversation up at.
+#[must_use]
+pub fn row_before(transcript: &[u8], message: &str) -> Before {
+    let lines = transcript.split(|byte| *byte == b'\n');
+    let rows: Vec<TurnRow<'_>> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let by_uuid: HashMap<&str, &TurnRow<'_>> = rows
+        .iter()
+        .filter(|row| !row.of_sub_agent)
+        .filter_map(|row| Some((row.uuid.as_deref()?, row)))
+        .collect();
+    let of_user = by_uuid.get(message).filter(|row| row.kind == "user");
+    let Some(mut row) = of_user.copied() else { return Before::Unknown };
+    // A damaged file may have a ring.
+    for _ in 0..rows.len() {
+        let Some(parent) = row.parent.as_deref() else { return Before::Beginning };
+        let Some(above) = by_uuid.get(parent).copied() else { return Before::Unknown };
+        let said = above.kind == "assistant" || (above.kind == "user" && above.result.is_some());
+        if let Some(uuid) = above.uuid.as_deref().filter(|_| said) {
+            return Before::Row(uuid.to_owned());
+        }
+        row = above;
+    }
+    Before::Unknown
 }
 
 /// The uuid of the row that an item of ours stands in: a text or thought of a streamed message by the message's id (its
@@ -169,6 +249,19 @@ mod tests {
     }
 
     #[test]
+    fn a_call_without_a_result_is_found_where_it_is_alone() {
+        let transcript = concat!(
+            "{\"type\":\"assistant\",\"uuid\":\"a1\",\"message\":{\"id\":\"msg_1\",\"content\":[{\"type\":\"tool_use\",\"id\":\"c1\",\"name\":\"Bash\",\"input\":{}}]}}\n",
+            "{\"type\":\"user\",\"uuid\":\"r1\",\"message\":{\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c1\"}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a2\",\"message\":{\"id\":\"msg_2\",\"content\":[{\"type\":\"tool_use\",\"id\":\"c2\",\"name\":\"Bash\",\"input\":{}}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a3\",\"message\":{\"id\":\"msg_2\",\"content\":[{\"type\":\"tool_use\",\"id\":\"c3\",\"name\":\"Bash\",\"input\":{}}]}}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a4\",\"message\":{\"id\":\"msg_3\",\"content\":[{\"type\":\"tool_use\",\"id\":\"c4\",\"name\":\"Write\",\"input\":{\"a\":1}}]}}\n",
+        );
+        let found = calls_without_result(transcript.as_bytes(), &["c1", "c2", "c4", "c9"]);
+        assert_eq!(found, [("c4".to_owned(), "Write".to_owned(), serde_json::json!({ "a": 1 }))]);
+    }
+
+    #[test]
     fn a_turn_ends_before_the_next_message() {
         let transcript = concat!(
             "{\"type\":\"user\",\"uuid\":\"m1\"}\n",
@@ -181,6 +274,27 @@ mod tests {
         );
         let row = |message: &str| last_row_after(transcript.as_bytes(), message);
         assert_eq!((row("m1").as_deref(), row("m2").as_deref(), row("m3")), (Some("a2"), Some("a3"), None));
+    }
+
+    #[test]
+    fn the_row_before_a_message_is_the_models_or_a_result() {
+        let transcript = concat!(
+            "{\"type\":\"user\",\"uuid\":\"m1\",\"parentUuid\":null}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a1\",\"parentUuid\":\"m1\"}\n",
+            "{\"type\":\"attachment\",\"uuid\":\"x\",\"parentUuid\":\"a1\"}\n",
+            "{\"type\":\"user\",\"uuid\":\"m2\",\"parentUuid\":\"x\"}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a2\",\"parentUuid\":\"m2\"}\n",
+            "{\"type\":\"user\",\"uuid\":\"r1\",\"parentUuid\":\"a2\",\"toolUseResult\":{}}\n",
+            "{\"type\":\"user\",\"uuid\":\"i\",\"parentUuid\":\"r1\"}\n",
+            "{\"type\":\"user\",\"uuid\":\"m3\",\"parentUuid\":\"i\"}\n",
+            "{\"type\":\"user\",\"uuid\":\"m4\",\"parentUuid\":\"gone\"}\n",
+        );
+        let before = |message: &str| row_before(transcript.as_bytes(), message);
+        assert_eq!(before("m1"), Before::Beginning);
+        assert_eq!(before("m2"), Before::Row("a1".to_owned()));
+        assert_eq!(before("m3"), Before::Row("r1".to_owned()));
+        assert_eq!(before("m4"), Before::Unknown, "its parent was never written");
+        assert_eq!(before("m9"), Before::Unknown);
     }
 
     #[test]

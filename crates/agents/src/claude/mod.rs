@@ -26,7 +26,7 @@ mod turns;
 mod wire;
 
 use crate::adapter::{
-    Adapter, CannotTell, InHistory, Incoming, Record, StateChange, ThreadContext, Translated,
+    Adapter, CannotTell, InHistory, Incoming, Record, StateChange, ThreadContext, Translated, UnansweredCall,
 };
 use crate::catalogue::Catalogue;
 use crate::rpc;
@@ -66,11 +66,14 @@ impl ClaudeAdapter {
                 resume: true,
                 confirms_answers: true,
                 settles_by_history: true,
+                asks_again: true,
                 images: true,
                 set_options: true,
                 compact: true,
                 clear: true,
                 fork: true,
+                rewind: true,
+                rewind_files: true,
                 rename: true,
                 stop_tasks: true,
                 stop_children: true,
@@ -126,19 +129,30 @@ impl ClaudeAdapter {
     }
 
     fn message(&mut self, bytes: &[u8], record_at: i64, out: &mut Translated) {
-        let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(bytes) else {
+        let bytes = rpc::without_mark(bytes);
+        let unreadable = |out: &mut Translated| {
             notice_all(out, "the agent wrote a line that is no message", &rpc::head(bytes));
+        };
+        let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(bytes) else {
+            unreadable(out);
             return;
         };
         if envelope.kind == "stream_event" && self.delta(bytes, out) {
             return;
         }
-        let line = rpc::whole(bytes);
+        // The envelope is read without looking into the rest, which may still be no text.
+        let Ok(line) = serde_json::from_slice::<Value>(bytes) else {
+            unreadable(out);
+            return;
+        };
         let Some(at) = self.at() else { return };
         let subtype = envelope.subtype.as_ref().map_or("", |subtype| &*subtype.0);
         match &*envelope.kind {
             "stream_event" => self.stream_event(at, &line, out),
-            "assistant" => self.assistant(at, &line, out),
+            "assistant" => {
+                self.call_taken_up(at, &line, record_at, out);
+                self.assistant(at, &line, out);
+            }
             "user" => self.user(at, &line, out),
             "result" => self.result(at, &line, out),
             "system" => self.system(at, subtype, line, record_at, out),
@@ -241,6 +255,14 @@ impl Adapter for ClaudeAdapter {
 
     fn learn_history(&mut self, session: &SessionId, found: Vec<(SubmissionId, InHistory)>) {
         self.sessions.learn_history(session, found);
+    }
+
+    fn learn_unanswered(&mut self, session: &SessionId, calls: Vec<UnansweredCall>) {
+        self.sessions.learn_unanswered(session, calls);
+    }
+
+    fn learn_way_back(&mut self, session: &SessionId, way: Result<String, String>) {
+        self.sessions.learn_way_back(session, way);
     }
 
     fn unbind(&mut self, session: &SessionId) {

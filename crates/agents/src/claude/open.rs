@@ -142,6 +142,7 @@ impl ClaudeAdapter {
         thread_state.options = SessionOptions::default();
         thread_state.wanted = SessionOptions::default();
         self.sessions.index_thread(at);
+        self.ask_again(at, out);
         let mut frames = self.settings(at, options);
         let mut waits_for: Vec<Setting> =
             frames.iter().filter_map(|frame| Setting::of_request(text(frame, "request_id")?)).collect();

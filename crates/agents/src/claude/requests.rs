@@ -41,6 +41,7 @@ impl ClaudeAdapter {
             Some(Asked::ListOpen) => self.open_listed(at, answer, out),
             Some(Asked::Set(setting)) => self.set(at, setting, answer, out),
             Some(Asked::Control(control)) => self.control_answered(at, control, answer, out),
+            Some(Asked::RewindFiles(control, row)) => self.files_rewound(at, control, row, answer, out),
             Some(Asked::Withdraw(submission)) => self.withdrawal_answered(at, submission, answer, out),
             // What a stop did is told by the result. An echo of an answer to what is settled tells nothing.
             Some(Asked::Interrupt) | None => {}
@@ -87,28 +88,58 @@ impl ClaudeAdapter {
         let agent = text(&request, "agent_id").filter(|id| id.len() <= MAX_ID_BYTES);
         let in_background = agent.is_some_and(|agent| thread.works_alone(agent));
         let turn = thread.turn_id().filter(|_| !in_background);
-        let kind = match wants {
-            Wants::Permission => RequestKind::Approval,
-            Wants::Answers => RequestKind::Question,
-            Wants::PlanExit => RequestKind::PlanExit,
-            Wants::Form => RequestKind::Elicitation,
-        };
         let asked = AskedByAgent {
             turn: turn.clone(),
-            item: tool.clone().map(ItemKey),
             child: agent.map(ThreadId::from),
-            tool_kind: (wants == Wants::Permission)
-                .then(|| tool_kind(text(&request, "tool_name").unwrap_or_default())),
-            options: options(wants, &request),
-            questions: if wants == Wants::Answers { questions(&request) } else { Vec::new() },
-            elicitation: (wants == Wants::Form).then(|| elicitation(&request)),
-            details: request.clone(),
-            ..AskedByAgent::new(RequestKey::from(id), kind, title(&request))
+            ..asked_by_agent(wants, id, &request, tool.as_deref())
         };
         let fits = request.to_string().len() + thread.kept_request_bytes() <= MAX_KEPT_REQUEST_BYTES;
-        let open = OpenRequest { wants, turn, tool, asked: fits.then_some(request) };
+        let open = OpenRequest { wants, turn, tool, asked: fits.then_some(request), of_transcript: false };
         self.sessions.change(at).requests.insert(id.to_owned(), open);
         self.say(at, AgentEvent::RequestOpened(asked), out);
+    }
+
+    /// Asks again what a process that died had asked. The suggestions are not known any more.
+    pub(super) fn ask_again(&mut self, at: usize, out: &mut Translated) {
+        for unanswered in self.sessions.take_unanswered(at) {
+            let tool = unanswered.call.to_string();
+            let request = json!({
+                "subtype": "can_use_tool",
+                "tool_name": unanswered.tool,
+                "input": unanswered.input,
+                "tool_use_id": tool,
+            });
+            let wants = wants(&request);
+            let fits = request.to_string().len() <= MAX_KEPT_REQUEST_BYTES;
+            let id = format!("again:{tool}");
+            if tool.len() > MAX_ID_BYTES || (wants == Wants::Answers && !fits) {
+                self.warn_at(at, format!("a request about the call {tool} cannot be asked again"), out);
+                continue;
+            }
+            let asked = AskedByAgent {
+                recovers: Some(unanswered.request),
+                ..asked_by_agent(wants, &id, &request, None)
+            };
+            let asked_for = fits.then_some(request);
+            let open =
+                OpenRequest { wants, turn: None, tool: Some(tool), asked: asked_for, of_transcript: true };
+            self.sessions.change(at).requests.insert(id, open);
+            self.say(at, AgentEvent::RequestOpened(asked), out);
+        }
+    }
+
+    /// The agent has taken up the call of a process that died: that is the turn that goes on, and our answer was read.
+    pub(super) fn call_taken_up(&mut self, at: usize, line: &Value, record_at: i64, out: &mut Translated) {
+        let Some((tool, _)) = &self.sessions.slot(at).state.taken_up else { return };
+        let blocks = line.pointer("/message/content").and_then(Value::as_array);
+        let is_it = blocks.into_iter().flatten().any(|block| text(block, "id") == Some(tool));
+        if !is_it {
+            return;
+        }
+        self.open_turn(at, text(line, "uuid"), record_at, out);
+        if let Some((_, key)) = self.sessions.change(at).taken_up.take() {
+            self.say(at, AgentEvent::RequestSettled { key: RequestKey(key), confirmed: true }, out);
+        }
     }
 
     pub(super) fn answer_request(
@@ -124,6 +155,9 @@ impl ClaudeAdapter {
         let Some(request) = self.sessions.change(at).requests.remove(key.as_str()) else { return Ok(()) };
         match request.asked.clone() {
             Some(asked) => self.send_answer(at, key.as_str(), &request, &asked, answer, out),
+            None if request.of_transcript => {
+                self.send_answer(at, key.as_str(), &request, &Value::Null, answer, out);
+            }
             None => {
                 // Too large to be kept: the agent says it again.
                 let waiting = Waiting { key: key.to_string(), request, answer: answer.clone() };
@@ -161,11 +195,21 @@ impl ClaudeAdapter {
         answer: &Answer,
         out: &mut Translated,
     ) {
-        let response = match request.wants {
+        let mut response = match request.wants {
             Wants::Form => form_answer(answer),
             Wants::Permission | Wants::Answers | Wants::PlanExit => permission_answer(asked, answer),
         };
         let thread = self.sessions.change(at);
+        if let Some(tool) = request.tool.as_ref().filter(|_| request.of_transcript) {
+            // It looks the call up by this, and takes the input that stands there where none is given (measured).
+            response["toolUseID"] = Value::from(tool.as_str());
+            if asked.is_null()
+                && let Some(fields) = response.as_object_mut()
+            {
+                fields.remove("updatedInput");
+            }
+            thread.taken_up = Some((tool.clone(), key.to_owned()));
+        }
         if response.get("behavior").and_then(Value::as_str) == Some("deny")
             && let Some(tool) = &request.tool
         {
@@ -204,6 +248,25 @@ fn wants(request: &Value) -> Wants {
         (_, Some("AskUserQuestion")) => Wants::Answers,
         (_, Some("ExitPlanMode")) => Wants::PlanExit,
         _ => Wants::Permission,
+    }
+}
+
+fn asked_by_agent(wants: Wants, id: &str, request: &Value, tool: Option<&str>) -> AskedByAgent {
+    let kind = match wants {
+        Wants::Permission => RequestKind::Approval,
+        Wants::Answers => RequestKind::Question,
+        Wants::PlanExit => RequestKind::PlanExit,
+        Wants::Form => RequestKind::Elicitation,
+    };
+    AskedByAgent {
+        item: tool.map(ItemKey::from),
+        tool_kind: (wants == Wants::Permission)
+            .then(|| tool_kind(text(request, "tool_name").unwrap_or_default())),
+        options: options(wants, request),
+        questions: if wants == Wants::Answers { questions(request) } else { Vec::new() },
+        elicitation: (wants == Wants::Form).then(|| elicitation(request)),
+        details: request.clone(),
+        ..AskedByAgent::new(RequestKey::from(id), kind, title(request))
     }
 }
 

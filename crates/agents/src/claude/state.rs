@@ -163,6 +163,9 @@ pub(super) struct OpenRequest {
     pub(super) tool: Option<String>,
     /// What the agent asked, where it is small enough to be kept.
     pub(super) asked: Option<Value>,
+    /// Another process asked it, which died; this one knows the call by its transcript alone.
+    #[serde(default)]
+    pub(super) of_transcript: bool,
 }
 
 /// An answer that waits for the agent to say again what it asked.
@@ -209,6 +212,9 @@ pub(super) struct Thread {
     pub(super) waiting: Vec<Waiting>,
     /// Answers that the agent has not echoed.
     pub(super) answered: Vec<String>,
+    /// A call of a process that died, which an answer of ours makes the agent take up, and the request that was answered.
+    #[serde(default)]
+    pub(super) taken_up: Option<(String, String)>,
     /// Background work that runs, by the agent's ids.
     pub(super) tasks: BTreeMap<String, Task>,
     /// Calls that were declined.

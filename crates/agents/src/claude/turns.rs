@@ -67,6 +67,12 @@ impl ClaudeAdapter {
         into: Option<ProviderTurn>,
         out: &mut Translated,
     ) {
+        if into.is_none() {
+            // It takes back what was asked again: a new message drops calls without a result (measured).
+            let thread = self.sessions.change(at);
+            thread.requests.retain(|_, request| !request.of_transcript);
+            thread.taken_up = None;
+        }
         let submission = submission.clone();
         out.send_message(&wire::user_message(&submission, content), &submission);
         self.sessions.change(at).input = Some(Input { submission, into, echoed: false, stopped: false });

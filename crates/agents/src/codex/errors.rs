@@ -113,6 +113,7 @@ impl CodexAdapter {
         let limits = params.get("rateLimits").filter(|limits| limits.to_string().len() <= MAX_LIMITS_BYTES);
         if limits.is_some() && self.connection.rate_limits.as_ref() != limits {
             let limits = limits.cloned();
+            self.gathered.get_or_insert_default().rate_limits.clone_from(&limits);
             self.change_connection().rate_limits = limits;
         }
     }

@@ -13,6 +13,7 @@
 //! * items complete after their turn, or never; approvals come again on a new connection under another id;
 //! * each request of the server is answered, because an unanswered one waits for ever.
 
+mod beside;
 mod bounds;
 mod catalogue;
 mod children;
@@ -92,6 +93,7 @@ impl CodexAdapter {
                 stop_tasks: true,
                 stop_children: true,
                 stop_background: true,
+                terminal: true,
                 close_thread: true,
                 ..Capabilities::bare(TakenProof::ClientId)
             },
@@ -132,6 +134,9 @@ impl CodexAdapter {
     fn disconnected(&mut self, out: &mut Translated) {
         self.forget_strangers(out);
         let connection = self.change_connection();
+        for beside in &mut connection.beside {
+            (beside.looks, beside.told) = (0, false);
+        }
         connection.number = None;
         connection.handshake = Handshake::Unsaid;
         let asked = std::mem::take(&mut connection.asked).into_values().map(|in_flight| in_flight.what);
@@ -194,6 +199,10 @@ impl CodexAdapter {
             self.catalogue_answered(read, result);
             return;
         }
+        if let Asked::Beside { thread } = &asked {
+            self.beside_looked_at(thread, &result, out);
+            return;
+        }
         if asked == Asked::Initialize {
             self.initialized(result, out);
             return;
@@ -201,7 +210,7 @@ impl CodexAdapter {
         let Some(session) = asked.session() else { return };
         let Some(at) = self.sessions.position(session) else { return };
         match asked {
-            Asked::Initialize | Asked::Catalogue(_) | Asked::Forgotten => {}
+            Asked::Initialize | Asked::Catalogue(_) | Asked::Beside { .. } | Asked::Forgotten => {}
             Asked::Control { control, after, .. } => self.control_answered(at, control, after, result, out),
             Asked::RevertProof { control, turn, .. } => self.revert_proven(at, control, &turn, &result, out),
             Asked::Close { .. } => self.thread_left(at, out),
@@ -252,6 +261,7 @@ impl CodexAdapter {
                 Phase::Closed => {}
             }
         }
+        self.look_at_all_beside(out);
     }
 
     /// An answer that was too long to keep is an answer without a content: whoever waits for it must not wait for ever.
@@ -384,7 +394,15 @@ impl Adapter for CodexAdapter {
     }
 
     fn ask_catalogue(&mut self, out: &mut Translated) -> bool {
-        self.read_catalogue(out)
+        self.read_catalogue(&catalogue::ALL, out)
+    }
+
+    fn ask_models(&mut self, out: &mut Translated) -> bool {
+        self.read_catalogue(&catalogue::IN_MEMORY, out)
+    }
+
+    fn know_models(&mut self, models: &[Model]) {
+        self.models = models.to_vec();
     }
 
     fn take_catalogue(&mut self) -> Option<Catalogue> {

@@ -129,6 +129,10 @@ pub(super) enum Asked {
         session: SessionId,
         child: ThreadId,
     },
+    /// The newest turn of a thread that another client began: without one it cannot be taken up.
+    Beside {
+        thread: ThreadId,
+    },
     /// `thread/turns/list`.
     History {
         session: SessionId,
@@ -159,7 +163,7 @@ pub(super) enum Asked {
 impl Asked {
     pub(super) fn session(&self) -> Option<&SessionId> {
         match self {
-            Self::Initialize | Self::Catalogue(_) | Self::Forgotten => None,
+            Self::Initialize | Self::Catalogue(_) | Self::Beside { .. } | Self::Forgotten => None,
             Self::Control { session, .. }
             | Self::RevertProof { session, .. }
             | Self::Close { session }
@@ -186,6 +190,7 @@ impl Asked {
                 | Self::History { .. }
                 | Self::ChildHistory { .. }
                 | Self::RevertProof { .. }
+                | Self::Beside { .. }
                 | Self::Catalogue(_)
         )
     }
@@ -202,7 +207,7 @@ impl Asked {
             Self::Open { .. } => "opening the thread",
             Self::Reattach { .. } | Self::ReattachChild { .. } => "taking the thread up again",
             Self::Status { .. } | Self::StillRuns { .. } => "the thread's status",
-            Self::History { .. } | Self::ChildHistory { .. } => "the thread's history",
+            Self::History { .. } | Self::ChildHistory { .. } | Self::Beside { .. } => "the thread's history",
             Self::StartTurn { .. } | Self::Steer { .. } => "a message",
             Self::Interrupt { .. } => "a stop",
             Self::Control { .. } | Self::RevertProof { .. } => "an order",
@@ -231,9 +236,24 @@ pub(super) struct Connection {
     /// Threads that no session has yet.
     #[serde(default)]
     pub(super) strangers: Vec<Stranger>,
+    /// Threads that other clients of the process began, until a session has them.
+    #[serde(default)]
+    pub(super) beside: Vec<Beside>,
     /// The account's limits as they were last reported, in the server's shape.
     #[serde(default)]
     pub(super) rate_limits: Option<Value>,
+}
+
+/// A thread that another client of the process began.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Beside {
+    pub(super) thread: ThreadId,
+    pub(super) forked_from: Option<ThreadId>,
+    pub(super) cwd: Option<String>,
+    /// Looks since the last word of its status.
+    pub(super) looks: u32,
+    /// The host was told on this connection.
+    pub(super) told: bool,
 }
 
 /// A thread that no session has yet.

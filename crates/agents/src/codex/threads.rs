@@ -93,10 +93,11 @@ impl CodexAdapter {
                 *self.sessions.change(at) = Thread::default();
                 self.sessions.index_thread(at);
                 out.say(&session, AgentEvent::ThreadRefused { failure: errors::refusal_failure(&error) });
+                self.look_at_all_beside(out);
                 return;
             }
         };
-        let Some(id) = result.pointer("/thread/id").and_then(Value::as_str) else {
+        let Some(id) = result.pointer("/thread/id").and_then(Value::as_str).map(str::to_owned) else {
             *self.sessions.change(at) = Thread::default();
             self.sessions.index_thread(at);
             let failure = Failure {
@@ -107,7 +108,7 @@ impl CodexAdapter {
             return;
         };
         let thread = self.sessions.change(at);
-        thread.thread = Some(ThreadId::from(id));
+        thread.thread = Some(ThreadId::from(id.as_str()));
         let resumed = thread.opening.as_ref().is_some_and(|opening| opening.resume.is_some());
         // A branch begins with the turns that it was given: they are not shown again.
         let branched = thread.opening.as_ref().is_some_and(|opening| opening.fork.is_some()) && !resumed;
@@ -115,7 +116,10 @@ impl CodexAdapter {
             thread.seen = Seen::Unsure;
         }
         self.sessions.index_thread(at);
+        // It may have been announced before it was answered for, and is nobody else's.
+        self.is_not_beside(&id);
         self.took_options(at, &result, "sandbox", "reasoningEffort", out);
+        self.look_at_all_beside(out);
         if resumed {
             // Where its history ends, whether a turn runs, and what became of doubtful inputs.
             self.ask_history(at, Look::first(Lookup::Opening), out);

@@ -69,6 +69,8 @@ pub enum QueueReason {
     Recovering,
     /// The agent does something that was asked of it beside messages (it compacts, it reviews).
     Control,
+    /// A request that a death cut off is asked again: a message before its answer would take it back.
+    Request,
 }
 
 /// How far a stop reaches that was asked for.

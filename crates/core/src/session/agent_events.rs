@@ -112,6 +112,7 @@ impl Session {
                 self.emit(out, moment.now, Event::TurnRetrying { turn, attempt, of, failure, next_at });
             }
             AgentEvent::ControlEnded { control, end } => self.control_ended(control, end, moment, out),
+            AgentEvent::GoesBack { control, at } => self.goes_back(&control, at, moment, out),
             AgentEvent::ThreadSwitched { thread } => self.thread_switched(thread, moment, out),
             AgentEvent::ThreadClosed => self.thread_closed(moment, out),
             AgentEvent::Plan(entries) => {
@@ -354,7 +355,7 @@ impl Session {
         }
     }
 
-    fn turn_started(
+    pub(super) fn turn_started(
         &mut self,
         provider_turn: ProviderTurn,
         origin: Origin,
@@ -391,7 +392,7 @@ impl Session {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one agent event, and where they go")]
-    fn turn_ended(
+    pub(super) fn turn_ended(
         &mut self,
         provider_turn: &ProviderTurn,
         outcome: Outcome,
@@ -453,18 +454,20 @@ impl Session {
     ) {
         self.cut_items(Some(turn), moment, out);
         let end = if outcome == Outcome::Lost { RequestEnd::Lost } else { RequestEnd::Cancelled };
-        self.close_requests(|open| open.turn.as_ref() == Some(turn), end, moment, out);
+        self.close_requests(|open| open.turn.as_ref() == Some(turn), end, &[], moment, out);
         let started_at =
             self.turns.iter().find(|open| open.id == *turn).map_or(moment.now, |open| open.started_at);
         let ended = Event::TurnEnded { turn: turn.clone(), outcome, stop_reason, failure, usage, started_at };
         self.emit(out, moment.now, ended);
     }
 
-    /// Closes these open requests: pending ones as `pending_end`, answered ones as answered, unconfirmed.
+    /// Closes these open requests: pending ones as `pending_end`, answered ones as answered, unconfirmed. Lost ones among
+    /// `again` are to be asked again.
     pub(super) fn close_requests(
         &mut self,
         which: impl Fn(&OpenRequest) -> bool,
         pending_end: RequestEnd,
+        again: &[RequestId],
         moment: &Moment<'_>,
         out: &mut Out,
     ) {
@@ -483,7 +486,9 @@ impl Session {
             })
             .collect();
         for (request, revision, state, confirmed) in ends {
-            self.emit(out, moment.now, Event::RequestClosed { request, revision, state, confirmed });
+            let asked_again = state == RequestEnd::Lost && again.contains(&request);
+            let closed = Event::RequestClosed { request, revision, state, confirmed, asked_again };
+            self.emit(out, moment.now, closed);
         }
     }
 
@@ -515,6 +520,7 @@ impl Session {
             elicitation: asked.elicitation,
             expires_at: asked.expires_at,
             deadline,
+            recovers: asked.recovers,
         };
         self.emit(out, moment.now, opened);
         if let Some(turn) = turn
@@ -541,7 +547,8 @@ impl Session {
             RequestState::Answering { answer, .. } => (end_of_answer(answer, &open.options), Some(confirmed)),
         };
         let (request, revision) = (open.id.clone(), open.revision + 1);
-        self.emit(out, moment.now, Event::RequestClosed { request, revision, state, confirmed });
+        let closed = Event::RequestClosed { request, revision, state, confirmed, asked_again: false };
+        self.emit(out, moment.now, closed);
         self.resume_turn_without_requests(moment, out);
     }
 

@@ -11,7 +11,7 @@ use crate::content::{ContentBlock, Delivery, DeliveryTaken, ItemKind, Outcome};
 use crate::digest::TextDigest;
 use crate::event::{Event, LeaseEnd, OptionsState, QueueReason, RequestEnd, StopReach, ThreadOrigin};
 use crate::work::{Control, ControlEnd, HistoryPoint, Provenance};
-use crate::{ControlId, Cursor, Fence, ItemId, RequestId, SessionOptions, SubmissionId, TurnId};
+use crate::{ControlId, Cursor, Fence, ItemId, ItemKey, RequestId, SessionOptions, SubmissionId, TurnId};
 use std::collections::VecDeque;
 
 fn remember<T>(memory: &mut VecDeque<T>, value: T) {
@@ -91,6 +91,8 @@ impl Session {
             Event::LeaseHeld { .. } => {
                 self.phase = Phase::Held;
                 self.start_retry = None;
+                // What could be asked again was, before the thread was said to be open.
+                self.cut_off_requests.clear();
             }
             Event::LeaseReleased { reason } => {
                 self.phase = Phase::Free;
@@ -129,6 +131,7 @@ impl Session {
                     // What was brought here has a life before this session: it is never taken for one that can be made anew.
                     self.thread_used = *how == ThreadOrigin::Adopted;
                     self.past_turns.clear();
+                    self.resume_at = None;
                     self.chain.push(Link { thread: thread.clone(), how: *how });
                     if self.chain.len() > CHAIN_LINKS {
                         self.chain.remove(1);
@@ -171,6 +174,7 @@ impl Session {
             }
             Event::SubmissionTaken { submission, .. } => {
                 self.thread_used = true;
+                self.resume_at = None;
                 self.forget_submission(submission, true);
             }
             Event::SubmissionRejected { submission, .. }
@@ -246,15 +250,20 @@ impl Session {
                 questions,
                 elicitation,
                 deadline,
+                item,
+                recovers,
                 ..
             } => {
                 self.request_count += 1;
+                let call = self.call_of(item.as_ref(), recovers.as_ref());
                 self.requests.push(OpenRequest {
                     id: request.clone(),
                     key: key.clone(),
                     revision: *revision,
                     opened: Cursor { epoch: self.epoch, seq },
                     turn: turn.clone(),
+                    call,
+                    recovers: recovers.clone(),
                     child: child.clone(),
                     options: options.clone(),
                     questions: questions.clone(),
@@ -275,8 +284,8 @@ impl Session {
                     open.state = RequestState::Answering { answer: answer.clone(), by: by.clone() };
                 }
             }
-            Event::RequestClosed { request, revision, state, .. } => {
-                self.apply_request_closed(request, *revision, *state);
+            Event::RequestClosed { request, revision, state, asked_again, .. } => {
+                self.apply_request_closed(request, *revision, *state, *asked_again);
             }
             Event::InterruptRequested { turn, reach } => {
                 self.work_stopped |= matches!(reach, StopReach::Session | StopReach::Background);
@@ -379,7 +388,8 @@ impl Session {
                     open.budget = Some(*budget);
                 }
             }
-            Event::ThreadRewound { before } => {
+            Event::ThreadRewound { before, resume_at } => {
+                self.resume_at.clone_from(resume_at);
                 let kept = self.past_turns.iter().position(|past| past.id == *before);
                 self.past_turns.truncate(kept.unwrap_or(self.past_turns.len()));
             }
@@ -507,9 +517,25 @@ impl Session {
         }
     }
 
-    fn apply_request_closed(&mut self, request: &RequestId, revision: u64, end: RequestEnd) {
+    /// The provider's key of the call that a request is about: of an open item, or of what the request before it was about.
+    fn call_of(&self, item: Option<&ItemId>, recovers: Option<&RequestId>) -> Option<ItemKey> {
+        let before = self.cut_off_requests.iter().find(|(request, _)| Some(request) == recovers);
+        let open = || self.items.iter().find(|open| Some(&open.id) == item)?.key.clone();
+        before.map(|(_, call)| call.clone()).or_else(open)
+    }
+
+    fn apply_request_closed(
+        &mut self,
+        request: &RequestId,
+        revision: u64,
+        end: RequestEnd,
+        asked_again: bool,
+    ) {
         if let Some(at) = self.requests.iter().position(|open| open.id == *request) {
             let open = self.requests.remove(at);
+            if let Some(call) = open.call.filter(|_| asked_again) {
+                self.cut_off_requests.push((open.id.clone(), call));
+            }
             let winner = match open.state {
                 RequestState::Pending => None,
                 RequestState::Answering { answer, by } => Some((answer, by)),

@@ -151,7 +151,7 @@ impl Session {
             self.complete(&item, ItemStatus::Incomplete, None, Default::default(), moment, out);
         }
         let end = if outcome == WorkEnd::Lost { RequestEnd::Lost } else { RequestEnd::Cancelled };
-        self.close_requests(|open| ends(&open.child), end, moment, out);
+        self.close_requests(|open| ends(&open.child), end, &[], moment, out);
         let ended = Event::ChildEnded { child: child.clone(), outcome, fields, started_at };
         self.emit(out, moment.now, ended);
     }

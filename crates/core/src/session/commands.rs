@@ -265,6 +265,7 @@ impl Session {
                 revision: revision + 1,
                 state: end,
                 confirmed: None,
+                asked_again: false,
             };
             self.emit(out, moment.now, closed);
             self.resume_turn_without_requests(moment, out);

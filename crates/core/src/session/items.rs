@@ -1,6 +1,6 @@
 //! Items: begun once, completed once, their text as deltas with offsets.
 
-use super::state::{OpenItem, Session};
+use super::state::{OpenItem, OpenRequest, RequestState, Session};
 use super::{MAX_OPEN_ITEMS, Moment, Out};
 use crate::content::{ContentBlock, ItemFields, ItemKind, ItemStatus, plain_text};
 use crate::digest::TextDigest;
@@ -166,9 +166,17 @@ impl Session {
             Some(turn) => open.turn.as_ref() == Some(turn) && (tools_too || open.kind.ends_with_turn()),
             None => true,
         };
-        let cut: Vec<ItemId> = self.items.iter().filter(ends).map(|open| open.id.clone()).collect();
-        for item in cut {
-            self.complete(&item, ItemStatus::Incomplete, None, ItemFields::default(), moment, out);
+        // What waits for an answer has not run.
+        let waits = |open: &OpenItem| {
+            let about = |asked: &OpenRequest| asked.call.is_some() && asked.call == open.key;
+            self.requests.iter().any(|asked| asked.state == RequestState::Pending && about(asked))
+        };
+        let may_have_run = |open: &OpenItem| of.is_none() && open.kind == ItemKind::ToolCall && !waits(open);
+        let cut: Vec<(ItemId, bool)> =
+            self.items.iter().filter(ends).map(|open| (open.id.clone(), may_have_run(open))).collect();
+        for (item, may_have_run) in cut {
+            let fields = ItemFields { may_have_run: may_have_run.then_some(true), ..ItemFields::default() };
+            self.complete(&item, ItemStatus::Incomplete, None, fields, moment, out);
         }
     }
 

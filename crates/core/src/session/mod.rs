@@ -9,6 +9,7 @@ mod controls;
 mod imported;
 mod items;
 mod limits;
+mod past;
 mod process_facts;
 mod queue;
 mod start_retry;
@@ -22,6 +23,7 @@ mod timers;
 mod tests;
 
 pub use limits::{Budget, DefaultAnswer, Limits, Owed, OwedKind, RequestPolicy, Spent};
+pub use past::Past;
 pub use state::{
     ClosedRequest, EndedChild, EndedTask, Link, OpenChild, OpenControl, OpenItem, OpenRequest,
     OpenSubmission, OpenTask, OpenTurn, PastTurn, Phase, RequestState, Retrying, Session, StartRetry,
@@ -78,7 +80,7 @@ pub const PAST_TURNS: usize = 256;
 /// within a second (measured), and one that is busy with a slow tool gets more.
 pub const INTERRUPT_PATIENCE_MS: i64 = 30_000;
 /// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
-pub const SNAPSHOT_VERSION: u32 = 5;
+pub const SNAPSHOT_VERSION: u32 = 6;
 
 /// What the world is when an input is handled: time and what the pure core may not make itself.
 #[derive(Debug, Clone)]

@@ -1,13 +1,13 @@
 //! What the host found out about the process, and the settlement of everything when it is proven gone.
 
-use super::state::{Phase, Session, SubmissionState};
+use super::state::{OpenRequest, Phase, RequestState, Session, SubmissionState};
 use super::{CRASH_LOOP_DEATHS, Moment, Out};
 use crate::agent::NoticeLevel;
 use crate::content::{Failure, FailureCode, Outcome};
 use crate::event::{Event, LeaseEnd, QueueReason, RequestEnd, SettlesBy};
 use crate::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
 use crate::work::Provenance;
-use crate::{ProcessToken, Refusal, SubmissionId, TurnId};
+use crate::{ProcessToken, Refusal, RequestId, SubmissionId, TurnId};
 
 impl Session {
     pub(super) fn on_process(
@@ -96,8 +96,9 @@ impl Session {
         let Some(process) = self.process.clone() else {
             return;
         };
+        let again = self.to_ask_again(&exit, moment);
         self.cut_items(None, moment, out);
-        self.close_requests(|_| true, RequestEnd::Lost, moment, out);
+        self.close_requests(|_| true, RequestEnd::Lost, &again, moment, out);
         self.end_background(moment, out);
         self.lose_controls(moment, out);
         self.settle_submissions(&exit, moment, out);
@@ -123,6 +124,29 @@ impl Session {
             self.emit(out, moment.now, Event::StraysFound { process, strays });
         }
         self.emit(out, moment.now, Event::LeaseReleased { reason });
+    }
+
+    /// Requests that nobody answered and that the next process is to ask again: of the session's own thread, about a call,
+    /// of a process that nobody ended.
+    fn to_ask_again(&self, exit: &ProcessExit, moment: &Moment<'_>) -> Vec<RequestId> {
+        let ended_on_purpose = exit.cause.ordered()
+            || self.stopping.is_some()
+            || matches!(exit.cause, ExitCause::Abandoned | ExitCause::ThreadClosed);
+        if !moment.capabilities.asks_again || ended_on_purpose || self.archived || self.deleted {
+            return Vec::new();
+        }
+        let stopped = |open: &OpenRequest| {
+            let turn = self.turns.iter().find(|turn| Some(&turn.id) == open.turn.as_ref());
+            turn.is_some_and(|turn| turn.interrupted_at.is_some())
+        };
+        let unanswered = self.requests.iter().filter(|open| {
+            open.state == RequestState::Pending
+                && open.child.is_none()
+                && open.call.is_some()
+                && !open.elicits
+                && !stopped(open)
+        });
+        unanswered.map(|open| open.id.clone()).collect()
     }
 
     fn settle_submissions(&mut self, exit: &ProcessExit, moment: &Moment<'_>, out: &mut Out) {

@@ -50,7 +50,7 @@ impl Session {
 
     /// The row of the delivery table (contract section 3) that holds now.
     fn taken_as(&self, delivery: Delivery, moment: &Moment<'_>) -> Result<DeliveryTaken, Refusal> {
-        let works = !self.turns.is_empty() || self.input_untaken();
+        let works = !self.turns.is_empty() || self.input_untaken() || self.asked_again();
         let runs = works || self.control_occupies();
         Ok(match (delivery, runs) {
             (Delivery::Steer, false) => {
@@ -109,7 +109,8 @@ impl Session {
             out.effects.push(Effect::Tell(Decision::Steer { turn, submission, content }));
             return;
         }
-        if self.control_waits() && self.may_start() && !self.waits_to_retry(moment) {
+        let wanted = self.control_waits() || !self.cut_off_requests.is_empty();
+        if wanted && self.may_start() && !self.waits_to_retry(moment) {
             self.acquire(moment, out);
         }
         let Some(next) = self.submissions.iter().find(|open| open.waits()) else {
@@ -126,6 +127,8 @@ impl Session {
             QueueReason::InputUntaken
         } else if self.control_occupies() {
             QueueReason::Control
+        } else if self.asked_again() {
+            QueueReason::Request
         } else if self.budget_used_up().is_some() {
             QueueReason::Budget
         } else {
@@ -159,6 +162,11 @@ impl Session {
         if !told {
             self.emit(out, moment.now, Event::SubmissionQueued { submission: id, reason });
         }
+    }
+
+    /// Whether a request that a death cut off is open again. The agent would take it back with the next message.
+    pub(super) fn asked_again(&self) -> bool {
+        self.requests.iter().any(|open| open.recovers.is_some())
     }
 
     /// Whether a process may be started by itself.

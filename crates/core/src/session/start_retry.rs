@@ -28,7 +28,7 @@ impl Session {
         // A message that is with the process that is being ended may come back.
         let waits =
             |open: &OpenSubmission| open.waits() || matches!(open.state, SubmissionState::Delivered { .. });
-        self.control_waits() || self.submissions.iter().any(waits)
+        self.control_waits() || !self.cut_off_requests.is_empty() || self.submissions.iter().any(waits)
     }
 
     /// Whether the next try is not due yet.
@@ -44,6 +44,6 @@ impl Session {
             || self.recovering.is_some();
         let next = self.start_retry.as_ref().and_then(|retry| retry.next_at);
         let message = self.budget_used_up().is_none() && self.submissions.iter().any(OpenSubmission::waits);
-        next.filter(|_| !held_back && (message || self.control_waits()))
+        next.filter(|_| !held_back && (message || self.control_waits() || !self.cut_off_requests.is_empty()))
     }
 }

@@ -64,6 +64,9 @@ pub struct Session {
     pub chain: Vec<Link>,
     /// Whether the chain's head ever took a message.
     pub thread_used: bool,
+    /// Where in its history the next process takes the thread up, until it takes a message there: what came behind was
+    /// rewound.
+    pub resume_at: Option<String>,
     /// Messages that are not settled, in order.
     pub submissions: Vec<OpenSubmission>,
     /// What was queued before a stop waits.
@@ -80,6 +83,9 @@ pub struct Session {
     pub requests: Vec<OpenRequest>,
     /// Requests so far.
     pub request_count: u64,
+    /// Requests that nobody had answered when their process died, with the provider's keys of the calls that they are
+    /// about: the next process is to ask them again.
+    pub cut_off_requests: Vec<(RequestId, ItemKey)>,
     /// The latest settled requests, for late and repeated answers.
     pub closed_requests: VecDeque<ClosedRequest>,
     /// Finished item keys with their turns, for late frames. An agent may use a key again in a later turn.
@@ -412,6 +418,10 @@ pub struct OpenRequest {
     pub opened: Cursor,
     /// In which turn.
     pub turn: Option<TurnId>,
+    /// The provider's key of the call that it is about.
+    pub call: Option<ItemKey>,
+    /// The request of a process that died, which it asks again.
+    pub recovers: Option<RequestId>,
     /// The sub-agent's thread that asks.
     pub child: Option<ThreadId>,
     /// The ways to answer.
@@ -488,6 +498,7 @@ impl Session {
             agent: None,
             chain: Vec::new(),
             thread_used: false,
+            resume_at: None,
             submissions: Vec::new(),
             queue_paused: false,
             turns: Vec::new(),
@@ -496,6 +507,7 @@ impl Session {
             item_count: 0,
             requests: Vec::new(),
             request_count: 0,
+            cut_off_requests: Vec::new(),
             closed_requests: VecDeque::new(),
             finished_items: VecDeque::new(),
             finished_turns: VecDeque::new(),
@@ -571,6 +583,7 @@ impl Session {
             && self.tasks.is_empty()
             && self.children.is_empty()
             && self.controls.is_empty()
+            && self.cut_off_requests.is_empty()
             && (self.deleted || self.archived || self.no_message_waits())
     }
 

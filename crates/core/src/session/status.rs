@@ -111,6 +111,12 @@ impl Session {
             let why = format!("a message waits: the session's budget {} is used up", budget.name());
             return report(Status::RequiresAction, Some(&why));
         }
+        if !self.cut_off_requests.is_empty() {
+            return report(
+                Status::Starting,
+                Some("a request that the agent's end cut off is to be asked again"),
+            );
+        }
         if self.control_waits() || self.control_occupies() {
             let words = if self.control_waits() {
                 "something waits to be asked of the agent"

@@ -97,6 +97,7 @@ impl Session {
             StopScope::Session => {
                 self.pause_goal(&mut stopped, moment, out);
                 self.withdraw_controls(&mut stopped, moment, out);
+                self.cancel_pending_requests(|open| open.recovers.is_some(), &mut stopped, moment, out);
                 self.stop_turns(None, StopReach::Session, &mut stopped, moment, out);
                 self.stop_background_work(StopReach::Session, &mut stopped, moment, out);
                 self.withdraw_head(&mut stopped, moment, out);
@@ -118,6 +119,7 @@ impl Session {
 
     /// Interrupts what runs for a message that is to come after it; what waits is paused.
     pub(super) fn interrupt_for_message(&mut self, moment: &Moment<'_>, out: &mut Out) {
+        self.cancel_pending_requests(|open| open.recovers.is_some(), &mut Stopped::default(), moment, out);
         self.stop_turns(None, StopReach::Turn, &mut Stopped::default(), moment, out);
         if self.submissions.iter().any(OpenSubmission::waits) {
             self.emit(out, moment.now, super::commands::queue_paused(true));
@@ -208,13 +210,16 @@ impl Session {
         for (request, revision) in pending {
             stopped.found(StopKind::Request, Some(request.as_str()), StopState::Ended);
             let state = RequestEnd::Cancelled;
-            self.emit(out, moment.now, Event::RequestClosed { request, revision, state, confirmed: None });
+            let closed =
+                Event::RequestClosed { request, revision, state, confirmed: None, asked_again: false };
+            self.emit(out, moment.now, closed);
         }
     }
 
     /// Where nothing runs, the stop is for the message that would run next.
     fn withdraw_head(&mut self, stopped: &mut Stopped, moment: &Moment<'_>, out: &mut Out) {
-        if stopped.turn.is_some() || stopped.pending {
+        let of_request = |target: &StopTarget| target.kind == StopKind::Request;
+        if stopped.turn.is_some() || stopped.pending || stopped.targets.iter().any(of_request) {
             return;
         }
         let head = self.submissions.iter().find(|open| open.waits()).map(|open| open.id.clone());

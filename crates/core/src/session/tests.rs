@@ -10,6 +10,7 @@ use crate::work::Control;
 use crate::{AgentName, Cursor, HostId, ItemKey, ProviderTurn, RequestKey};
 
 mod any_order;
+mod asked_again_rules;
 mod background_rules;
 mod control_rules;
 mod imported;
@@ -51,6 +52,7 @@ fn launch() -> LaunchSnapshot {
         env_names: Vec::new(),
         command: None,
         source: None,
+        beside: None,
     }
 }
 

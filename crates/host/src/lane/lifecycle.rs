@@ -492,7 +492,7 @@ impl Lane {
         let Some(conversations) = self.conversations(agent, &machine.launch) else { return Ok(None) };
         let start = conversations.start(machine)?;
         // No process of ours has it now: whoever has is somebody else. The source of a branch is only read.
-        if let Conversation::Resume(id) | Conversation::New(id) = &start
+        if let Conversation::Resume(id) | Conversation::ResumeAt { id, .. } | Conversation::New(id) = &start
             && let Some(pid) = conversations.holder(&ThreadId::from(id.as_str()))
         {
             return Err(format!(

@@ -9,11 +9,11 @@ use crate::hub::Hub;
 use crate::journal::OpenRows;
 use crate::load;
 use crate::registry::{JoinSender, Seat};
-use mainstay_agents::ThreadContext;
+use mainstay_agents::{Shown, ThreadContext};
 use mainstay_core::digest::sha256_hex;
 use mainstay_core::event::EpochReason;
 use mainstay_core::process::CloseOrder;
-use mainstay_core::session::{Out, Phase, StatusReport};
+use mainstay_core::session::{Moment, Out, Past, Phase, StatusReport};
 use mainstay_core::work::ThreadSource;
 use mainstay_core::{AgentName, Command, Cursor, LaunchSnapshot, Session, SessionId};
 use mainstay_store::{IdRegistration, NewSession, ProcessKey, SessionKey, SessionRow, Store, WriteOp};
@@ -70,6 +70,8 @@ pub(crate) struct Member {
     pub(super) told_to_leave: bool,
     /// It leaves this lane as soon as nothing of it is on its way to the store.
     pub(super) parting: Option<Parting>,
+    /// The process that has its conversation in memory, of another client: it is bound to that one, and to no other.
+    pub(super) starts_in: Option<ProcessKey>,
 }
 
 /// How a session leaves a lane. Its mailbox is not read any more.
@@ -133,19 +135,21 @@ pub(crate) struct Created {
 impl Created {
     /// Decides the creation. The first message is decided in the lane that the session comes to; if it is refused there,
     /// nothing exists.
+    #[expect(clippy::too_many_arguments, reason = "everything that a session begins with, and whom to tell")]
     pub(crate) fn new(
         shared: &Shared,
         id: SessionId,
         launch: LaunchSnapshot,
         request: NewSessionRequest,
         fingerprint: Vec<u8>,
+        past: Option<Past>,
         operation: Option<Operation>,
         answer: Answer,
     ) -> Result<Self, HostError> {
         let now = shared.now();
         let key = shared.store.allocate_session_key();
         // An agent that is not registered is refused here, before anything exists.
-        catalog::configured(&shared.config, &launch.agent)?;
+        let kind = catalog::configured(&shared.config, &launch.agent)?.kind;
         let register = |kind: &'static str, id: String, fingerprint: Vec<u8>| {
             WriteOp::RegisterId(IdRegistration { kind: Cow::Borrowed(kind), id, session: key, fingerprint })
         };
@@ -175,6 +179,11 @@ impl Created {
             // The id may have been that of a session that is gone with a rewind.
             machine.begin_epoch(EpochReason::StoreRewound, floor, now, &mut out);
         }
+        if let (Some(past), Some(ThreadSource::Adopt { thread })) = (past, machine.launch.source.clone()) {
+            let capabilities = mainstay_agents::adapter(kind).capabilities().clone();
+            let moment = Moment { now, capabilities: &capabilities, fresh: &shared.clock.fresh_token() };
+            machine.begin_with_past(thread, past, &moment, &mut out);
+        }
         let prompt = request.prompt.map(|(submission, content)| {
             let delivery = mainstay_core::Delivery::Auto;
             let fingerprint = crate::host::message_fingerprint(&content, delivery);
@@ -192,6 +201,12 @@ impl Created {
 
     pub(crate) const fn key(&self) -> SessionKey {
         self.member.key
+    }
+
+    /// It is bound to this process, which has its conversation in memory, as soon as it is made.
+    pub(crate) const fn starting_in(mut self, process: ProcessKey) -> Self {
+        self.member.starts_in = Some(process);
+        self
     }
 
     pub(super) fn seated(self, seat: Seat) -> Moving {
@@ -235,6 +250,7 @@ impl Member {
             opening: false,
             told_to_leave: false,
             parting: None,
+            starts_in: None,
         }
     }
 
@@ -356,6 +372,18 @@ impl Member {
             mcp_servers: self.mcp_servers.clone(),
             instructions: launch.instructions.clone(),
             conversation: crate::conversations::conversation(&self.machine),
+            past: self.past_shown(),
+        }
+    }
+
+    /// How much the journal has of a conversation that was brought here.
+    fn past_shown(&self) -> Option<Shown> {
+        let adopted = matches!(self.machine.launch.source, Some(ThreadSource::Adopt { .. }));
+        match self.machine.last_shown_turn() {
+            _ if !adopted || self.machine.thread().is_none() => None,
+            Some(turn) => Some(Shown::UpTo(turn.clone())),
+            // Its past was read and had no turn that was over.
+            None => self.machine.agent.is_none().then_some(Shown::Nothing),
         }
     }
 

@@ -81,6 +81,8 @@ pub(crate) struct Shared {
     pub(crate) processes: Arc<Semaphore>,
     pub(crate) starting: Arc<Semaphore>,
     pub(crate) room: Room,
+    pub(crate) catalogues: crate::catalogues::Catalogues,
+    pub(crate) terminals: crate::terminals::Terminals,
 }
 
 impl Shared {
@@ -606,8 +608,11 @@ impl Lane {
             self.ping_at = Some(Instant::now() + PING_EVERY);
         }
         let waiting = self.spawning.is_some() || self.settling.is_some() || self.retry_at.is_some();
+        // Somebody sits before the agent's own terminal, which may be at work in any of the process's conversations.
+        let watched = self.bound().any(|member| self.shared.terminals.has(member.key));
         for member in &mut self.members {
-            let idle = !waiting && member.is_still() && member.machine.nothing_owed();
+            let needed = watched && member.claims.is_some();
+            let idle = !waiting && !needed && member.is_still() && member.machine.nothing_owed();
             if !idle {
                 member.idle_since = None;
             } else if member.idle_since.is_none() {

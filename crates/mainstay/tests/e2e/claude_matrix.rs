@@ -4,7 +4,7 @@
 //! |---|---|---|---|---|---|
 //! | text streams | turn interrupted | starts the next turn | turn completes | turn lost, next message resumes | turn interrupted, next message resumes |
 //! | command runs | turn interrupted | goes into the turn | turn completes | as above | as above |
-//! | approval open | turn interrupted | goes into the turn | answered after, turn completes | request lost, as above | as above |
+//! | approval open | turn interrupted | goes into the turn | answered after, turn completes | turn lost, request asked again, the next message after it | request lost, turn interrupted, next message resumes |
 //! | model silent | turn interrupted | starts the next turn | turn completes | as above | as above |
 //! | background command | task ends | turn of its own beside it | task completes | task lost, next message resumes | task ends, next message resumes |
 //! | idle | nothing | a turn | next message: a turn | next message resumes | next message resumes |
@@ -101,6 +101,7 @@ impl Cell {
             State::Approval => {
                 let opened = follower.until(&mut sse, "the request", is("request.opened"));
                 request = opened["request"].as_str().map(str::to_owned);
+                crate::claude_asked_again::call_is_saved(&world, &opened);
             }
             State::Silent => {
                 world.model.wait_requests(1, DEADLINE);
@@ -180,6 +181,13 @@ fn check(state: State, intervention: Intervention) {
         }
         let ended = cell.follower.of_type("task.ended")[0];
         assert_eq!(ended["outcome"], task, "{what}: {ended}");
+    }
+    if (state, intervention) == (State::Approval, Intervention::AgentKilled) {
+        // A message before its answer would take it back.
+        let again = cell.follower.until(&mut cell.sse, "the request again", is("request.opened"));
+        answer(&cell.host.client(), &cell.session, again["request"].as_str().expect("an id"), "allow")
+            .expect_status(200);
+        cell.follower.until(&mut cell.sse, "its turn's end", is("turn.ended"));
     }
     if intervention != Intervention::Message {
         send(&cell.host.client(), &cell.session, "SAY second");
