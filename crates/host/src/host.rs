@@ -5,7 +5,7 @@ use crate::catalogues::Catalogues;
 use crate::config::HostConfig;
 use crate::error::{HostError, StartError};
 use crate::hub::Hubs;
-use crate::keeping::{Blocking, Keepers, MachineClock, Seams};
+use crate::keeping::{Blocking, Keepers, MachineClock, Planted, Seams};
 use crate::lane::{Created, Lane, LaneMessage, RegisterId, Shared};
 use crate::recovery;
 use crate::registry::Registry;
@@ -295,7 +295,16 @@ impl Host {
                 }
             }
         });
-        folding.await.map_err(|_| HostError::ShuttingDown)?
+        let read = folding.await.map_err(|_| HostError::ShuttingDown)?;
+        if let Ok((row, _)) = &read
+            && self.shared.has_planted(Planted::ReadingStarts)
+        {
+            let (answer, _unread) = oneshot::channel();
+            let command = Box::new(Command::Start);
+            let start = LaneMessage::Command { command, register: None, operation: None, answer };
+            send_to_lane(&self.shared, row.key, start).await;
+        }
+        read
     }
 
     /// Makes a session, and hands it its first message if there is one.

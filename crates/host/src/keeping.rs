@@ -128,6 +128,30 @@ pub enum Planted {
     NeighbourForgotten,
     /// A returning host takes a process up with one of the sessions that share it.
     OneTakenUp,
+    /// A keeper is started under the fence before the one that was won.
+    FormerFence,
+    /// A session's thread is not claimed for it.
+    ClaimForgotten,
+    /// What an agent says is read before the session that it is about is known to have it.
+    BoundLate,
+    /// A keeper that does not answer is taken for gone, and its agent with it.
+    SilenceIsDeath,
+    /// A turn's end is not heard.
+    EndForgotten,
+    /// That the agent settled a request is not heard.
+    SettlementForgotten,
+    /// What is said to one of the sessions of a process goes to the first of them.
+    MatchedByOrder,
+    /// An input that nobody knows about is taken for one that the agent never had.
+    UnknownIsAbsent,
+    /// An input for which the keeper's inbox had no room is dropped, and nobody is told.
+    NoRoomIsSilent,
+    /// A session that cannot be loaded keeps the others of its process from being taken up.
+    OneStopsAll,
+    /// Looking at a session starts its agent.
+    ReadingStarts,
+    /// A stop that the store refuses is not carried out.
+    StopNeedsStore,
 }
 
 /// What a host stands on.

@@ -6,7 +6,7 @@ use super::{Lane, LaneMessage, Parting, Process};
 use crate::catalog;
 use crate::error::HostError;
 use crate::keeping::Planted;
-use mainstay_agents::{Appeared, CannotTell, Frame, Translated};
+use mainstay_agents::{Appeared, CannotTell, Frame, Said, Translated};
 use mainstay_core::agent::NoticeLevel;
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
@@ -241,7 +241,8 @@ impl Lane {
         };
         translated.said.sort_by_key(|said| !never_had(&said.event));
         let ready = translated.said.iter().any(|said| matches!(said.event, AgentEvent::Ready(_)));
-        for said in translated.said.drain(..) {
+        for mut said in translated.said.drain(..) {
+            self.carry_out_planted_hearing(&mut said);
             let Some(session) = said.session else {
                 if let (AgentEvent::Ready(info), Some(process)) = (&said.event, &mut self.process) {
                     process.ready = Some(info.clone());
@@ -314,7 +315,24 @@ impl Lane {
         self.shared.blocking.run(move || shared.catalogues.learn(&scope, told, version, now));
     }
 
+    fn carry_out_planted_hearing(&self, said: &mut Said) {
+        match (self.shared.planted, &said.event) {
+            (Some(Planted::MatchedByOrder), _) if said.session.is_some() => {
+                said.session = self.bound().next().map(|first| first.machine.id.clone());
+            }
+            (Some(Planted::UnknownIsAbsent), AgentEvent::InputUnknown { submission }) => {
+                said.event = AgentEvent::InputAbsent { submission: submission.clone() };
+            }
+            _ => {}
+        }
+    }
+
     fn hear(&mut self, at: usize, event: AgentEvent) {
+        match (self.shared.planted, &event) {
+            (Some(Planted::EndForgotten), AgentEvent::TurnEnded { .. })
+            | (Some(Planted::SettlementForgotten), AgentEvent::RequestSettled { .. }) => return,
+            _ => {}
+        }
         let member = &mut self.members[at];
         member.idle_since = None;
         if matches!(event, AgentEvent::ThreadOpened { .. } | AgentEvent::ThreadRefused { .. }) {

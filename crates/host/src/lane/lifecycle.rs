@@ -469,7 +469,10 @@ impl Lane {
         let conversation = self.conversation(agent, &first.machine)?;
         let launch = Launch {
             token,
-            process_fence: self.process.as_ref().map_or(0, |process| process.fence),
+            process_fence: self.process.as_ref().map_or(0, |process| process.fence).saturating_sub(
+                // The fence before the one that was won.
+                u64::from(self.shared.has_planted(Planted::FormerFence)),
+            ),
             agent_name: pinned.agent.as_str(),
             agent,
             command,

@@ -154,7 +154,8 @@ impl Lane {
                         }
                         Err(error) => {
                             // One that is damaged stops no other; what fails for now may be about all of them.
-                            all_read &= matches!(error, HostError::Unreadable { .. });
+                            all_read &= matches!(error, HostError::Unreadable { .. })
+                                && !self.shared.has_planted(Planted::OneStopsAll);
                             tracing::error!(session = %key, %error, "a session of a shared process cannot be loaded");
                         }
                     }
