@@ -32,6 +32,7 @@ pub(crate) async fn link(
         cwd: appeared.cwd.unwrap_or(like.cwd),
         name: None,
         options: SessionOptions::default(),
+        limits: shared.config.limits.clone(),
         additional_directories: Vec::new(),
         mcp_servers: Vec::new(),
         instructions: None,

@@ -160,6 +160,9 @@ pub(crate) struct LimitArgs {
     /// At most this much, in the account's currency, as the agent counts it (`2.50`).
     #[arg(long, value_name = "AMOUNT", value_parser = units::micros)]
     pub(crate) max_cost: Option<u64>,
+    /// At most this long in one turn with the agent trying the same thing again (`90s`, `30m`, `2h`).
+    #[arg(long, value_name = "TIME", value_parser = units::milliseconds)]
+    pub(crate) max_stall: Option<u64>,
 }
 
 impl LimitArgs {
@@ -170,6 +173,7 @@ impl LimitArgs {
             max_turn_ms: self.max_time,
             max_tokens: self.max_tokens,
             max_cost_micros: self.max_cost,
+            max_stall_ms: self.max_stall,
             requests: None,
         }
     }

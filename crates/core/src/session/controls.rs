@@ -137,7 +137,8 @@ impl Session {
         let (control, end) = (control.clone(), ControlEnd::Done);
         self.emit(out, moment.now, Event::ControlEnded { control, end });
         if let Some(before) = before {
-            self.emit(out, moment.now, Event::ThreadRewound { before, resume_at: Some(at) });
+            let last = Some(TurnId(format!("t{}", self.turn_count)));
+            self.emit(out, moment.now, Event::ThreadRewound { before, last, resume_at: Some(at) });
             // What this process has in memory is what was before.
             self.stop_process(CloseOrder::Host, moment, out);
         }

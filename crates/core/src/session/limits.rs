@@ -91,6 +91,7 @@ impl Limits {
             max_turn_ms: self.max_turn_ms.or(others.max_turn_ms),
             max_tokens: self.max_tokens.or(others.max_tokens),
             max_cost_micros: self.max_cost_micros.or(others.max_cost_micros),
+            max_stall_ms: self.max_stall_ms.or(others.max_stall_ms),
             requests: self.requests.or(others.requests),
         }
     }

@@ -1,7 +1,7 @@
-//! What a session can begin with: limits, and a conversation that is brought here with its past, read from the agent's own
+//! A conversation that is brought here with its past, read from the agent's own
 //! files while no agent runs.
 
-use super::{Limits, Moment, Out, Session};
+use super::{Moment, Out, Session};
 use crate::agent::{AgentEvent, NoticeLevel};
 use crate::event::{Event, ThreadOrigin};
 use crate::{ProviderTurn, ThreadId};
@@ -27,7 +27,7 @@ impl Session {
             }
         };
         // Before its turns, which belong to it.
-        let linked = Event::ThreadLinked { thread, how: ThreadOrigin::Adopted, previous: None };
+        let linked = Event::ThreadLinked { thread, how: ThreadOrigin::Adopted, previous: None, cut: 0 };
         self.emit(out, moment.now, linked);
         for event in said {
             match event {
@@ -43,11 +43,6 @@ impl Session {
                 _ => {}
             }
         }
-    }
-
-    /// Sets limits that the session is created with.
-    pub fn begin_with_limits(&mut self, limits: Limits, now: i64, out: &mut Out) {
-        self.emit(out, now, Event::LimitsUpdated { limits });
     }
 
     /// The last turn of its conversation that the journal shows, where one ended.

@@ -154,7 +154,9 @@ impl Created {
         let key = shared.store.allocate_session_key();
         // An agent that is not registered is refused here, before anything exists.
         let agent = catalog::configured(&shared.config, &launch.agent)?;
-        let (kind, stall_limit) = (agent.kind, agent.stall_limit);
+        let kind = agent.kind;
+        let stall = agent.stall_limit.map(|most| u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
+        let of_agent = Limits { max_stall_ms: stall, ..Limits::default() };
         let register = |kind: &'static str, id: String, fingerprint: Vec<u8>| {
             WriteOp::RegisterId(IdRegistration { kind: Cow::Borrowed(kind), id, session: key, fingerprint })
         };
@@ -179,19 +181,11 @@ impl Created {
         let mcp_servers = launch.mcp_servers.clone();
         let shown = launch.without_secrets();
         let mut machine = Session::create(id, request.name, shown, request.options, now, &mut out);
-        machine.set_limits(request.limits, now, &mut out);
+        machine.set_limits(request.limits.or(&of_agent), now, &mut out);
         let floor = shared.store.epoch_floor();
         if machine.epoch < floor {
             // The id may have been that of a session that is gone with a rewind.
             machine.begin_epoch(EpochReason::StoreRewound, floor, now, &mut out);
-        }
-        if let Some(most) = stall_limit {
-            let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
-            machine.begin_with_limits(
-                Limits { max_stall_ms: Some(most), ..Limits::default() },
-                now,
-                &mut out,
-            );
         }
         if let (Some(past), Some(ThreadSource::Adopt { thread })) = (past, machine.launch.source.clone()) {
             let capabilities = mainstay_agents::adapter(kind).capabilities().clone();

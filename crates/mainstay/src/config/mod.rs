@@ -118,6 +118,8 @@ pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Resul
             max_turn_ms: reader.bound("max_turn_time", units::milliseconds)?,
             max_tokens: reader.bound("max_tokens", units::count)?,
             max_cost_micros: reader.bound("max_cost", units::micros)?,
+            // A matter of each agent: `agents.X.stall_limit`.
+            max_stall_ms: None,
             requests: None,
         },
         log: reader.parsed("log", |text| Ok(text.to_owned()))?,
