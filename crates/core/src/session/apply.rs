@@ -407,7 +407,7 @@ impl Session {
             }
             Event::ThreadRewound { before, last } => self.apply_rewound(before, last.as_ref()),
             Event::StopEscalated { step: StopStep::Background, .. } => {
-                self.leave_step(LeaveStep::Pressed, at)
+                self.leave_step(LeaveStep::Pressed, at);
             }
             Event::StopBlocked { others, .. } => {
                 self.leave_step(LeaveStep::Blocked, at);
