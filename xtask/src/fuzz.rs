@@ -148,7 +148,8 @@ fn fuzz_one(root: &Path, target: &str, seconds: u64) -> Result<(), FuzzError> {
         format!("-max_len={INPUT_BYTES}"),
         format!("-artifact_prefix={}/", found.display()),
         "-print_final_stats=1".to_owned(),
-        // The progress is of no use in a log.
+        // What it discovers on its way is of no use in a log.
+        "-print_funcs=0".to_owned(),
         "-verbosity=0".to_owned(),
     ]);
     run_command(&mut command).map_err(|source| {

@@ -10,7 +10,7 @@ use crate::content::{Failure, FailureCode, Origin, Outcome, StopReason};
 use crate::event::{Event, QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
 use crate::process::{CloseOrder, ExitCause, ProcessExit};
 use crate::work::{Provenance, ThreadSource};
-use crate::{Cursor, ProviderTurn, Refusal, RequestId, RequestKey, SubmissionId, ThreadId, TurnId};
+use crate::{ProviderTurn, Refusal, RequestId, RequestKey, SubmissionId, ThreadId, TurnId};
 use serde_json::Value;
 
 impl Session {
@@ -484,24 +484,23 @@ impl Session {
         moment: &Moment<'_>,
         out: &mut Out,
     ) {
-        let ends: Vec<(RequestId, u64, RequestEnd, Option<bool>, Option<Cursor>)> = self
-            .requests
-            .iter()
-            .filter(|open| which(open))
-            .map(|open| {
-                let (end, confirmed) = match &open.state {
-                    RequestState::Pending => (pending_end, None),
-                    RequestState::Answering { answer, .. } => {
-                        (end_of_answer(answer, &open.options), Some(false))
-                    }
-                };
-                (open.id.clone(), open.revision + 1, end, confirmed, open.answered)
-            })
-            .collect();
-        for (request, revision, state, confirmed, answered) in ends {
-            let asked_again = state == RequestEnd::Lost && again.contains(&request);
-            let closed = Event::RequestClosed { request, revision, state, confirmed, answered, asked_again };
-            self.emit(out, moment.now, closed);
+        let closed = |open: &OpenRequest| {
+            let (state, confirmed) = match &open.state {
+                RequestState::Pending => (pending_end, None),
+                RequestState::Answering { answer, .. } => (end_of_answer(answer, &open.options), Some(false)),
+            };
+            Event::RequestClosed {
+                request: open.id.clone(),
+                revision: open.revision + 1,
+                state,
+                confirmed,
+                answered: open.answered,
+                asked_again: state == RequestEnd::Lost && again.contains(&open.id),
+            }
+        };
+        let ends: Vec<Event> = self.requests.iter().filter(|open| which(open)).map(closed).collect();
+        for end in ends {
+            self.emit(out, moment.now, end);
         }
     }
 

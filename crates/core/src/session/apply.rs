@@ -414,7 +414,7 @@ impl Session {
                 self.apply_rewound(before, last.as_ref());
             }
             Event::StopEscalated { step: StopStep::Background, .. } => {
-                self.leave_step(LeaveStep::Pressed, at)
+                self.leave_step(LeaveStep::Pressed, at);
             }
             Event::StopBlocked { others, .. } => {
                 self.leave_step(LeaveStep::Blocked, at);
