@@ -6,6 +6,8 @@
 )]
 
 mod arrows;
+mod cases;
+mod crash_matrix;
 mod lock;
 mod setup;
 mod tasks;
@@ -23,6 +25,7 @@ usage: cargo xtask <task>
   golden           write the golden files anew
   golden --check   compare them
   bench            build with optimisation and print the measured figures
+  crash-matrix     kill each part at each point with each kind of agent, and write docs/crash-matrix.md; --long: 500 runs
   tidy             the project's own rules about its files
 ";
 
@@ -36,6 +39,8 @@ fn main() -> ExitCode {
         ["golden"] => tasks::golden(&root, tasks::Golden::Write).map_err(Into::into),
         ["golden", "--check"] => tasks::golden(&root, tasks::Golden::Check).map_err(Into::into),
         ["bench", rest @ ..] => tasks::bench(&root, rest).map_err(Into::into),
+        ["crash-matrix"] => crash_matrix::run(&root, false).map_err(Into::into),
+        ["crash-matrix", "--long"] => crash_matrix::run(&root, true).map_err(Into::into),
         ["tidy"] => tidy::run(&root).map_err(Into::into),
         _ => {
             eprint!("{USAGE}");
