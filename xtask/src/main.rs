@@ -6,6 +6,8 @@
 )]
 
 mod arrows;
+mod cases;
+mod crash_matrix;
 mod fuzz;
 mod lock;
 mod setup;
@@ -31,6 +33,7 @@ usage: cargo xtask <task>
                    run one input
   sim run          more seeds of the simulator, on all cores: --seeds N [--first S] [--flavour codex|acp|claude]
   sim replay SEED  how one seed comes about: [--flavour F] [--step], which waits for Enter after each step
+  crash-matrix     kill each part at each point with each kind of agent, and write docs/crash-matrix.md; --long: 500 runs
   tidy             the project's own rules about its files
 ";
 
@@ -56,6 +59,8 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
+        ["crash-matrix"] => crash_matrix::run(&root, false).map_err(Into::into),
+        ["crash-matrix", "--long"] => crash_matrix::run(&root, true).map_err(Into::into),
         ["tidy"] => tidy::run(&root).map_err(Into::into),
         _ => {
             eprint!("{USAGE}");

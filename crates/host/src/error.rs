@@ -18,7 +18,7 @@ pub enum StartError {
         pid: String,
     },
     /// The home cannot be used.
-    #[error("cannot use {path}")]
+    #[error("cannot use {path}; MAINSTAY_HOME names another state folder")]
     Home {
         /// What.
         path: PathBuf,
