@@ -249,9 +249,12 @@ impl Session {
                     text: TextDigest::default(),
                 });
             }
-            Event::ItemDelta { item, text, .. } => {
+            Event::ItemDelta { item, offset, text } => {
                 if let Some(open) = self.item_mut(item) {
-                    open.text.push(text);
+                    // A row of several deltas may begin before what was folded already.
+                    let known =
+                        usize::try_from(open.text.bytes().saturating_sub(*offset)).unwrap_or(usize::MAX);
+                    open.text.push(text.get(known..).unwrap_or_default());
                 }
             }
             Event::ItemUpdated { .. } => {}

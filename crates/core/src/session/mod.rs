@@ -486,8 +486,11 @@ impl Session {
         self.emit_under(fence, out, now, Event::EpochStarted { reason });
     }
 
-    /// Folds one event of the journal.
+    /// Folds one event of the journal. One that was folded before changes nothing: a reader may read a page again.
     pub fn apply(&mut self, stamped: &Stamped) {
+        if (stamped.epoch, stamped.seq) <= (self.epoch, self.head) {
+            return;
+        }
         self.epoch = stamped.epoch;
         self.apply_event(stamped.seq, stamped.at, stamped.fence, &stamped.event);
     }
