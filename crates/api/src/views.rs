@@ -280,6 +280,9 @@ pub(crate) struct OptionsBody {
     /// In the agent's own words.
     #[serde(default)]
     approval: Option<String>,
+    /// In the agent's own words.
+    #[serde(default)]
+    personality: Option<String>,
 }
 
 impl From<OptionsBody> for SessionOptions {
@@ -291,6 +294,7 @@ impl From<OptionsBody> for SessionOptions {
             mode: body.mode,
             sandbox: body.sandbox,
             approval: body.approval,
+            personality: body.personality,
         }
     }
 }
@@ -317,6 +321,9 @@ pub(crate) struct OptionsPatch {
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<String>")]
     approval: Option<Option<String>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<String>")]
+    personality: Option<Option<String>>,
 }
 
 impl OptionsPatch {
@@ -331,6 +338,7 @@ impl OptionsPatch {
             mode: pick(self.mode, &before.mode),
             sandbox: pick(self.sandbox, &before.sandbox),
             approval: pick(self.approval, &before.approval),
+            personality: pick(self.personality, &before.personality),
         }
     }
 }

@@ -104,6 +104,9 @@ pub struct SessionOptions {
     /// When the agent asks, in its own words (`untrusted`, `on-request`, `never` for Codex).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<String>,
+    /// How the agent talks, in its own words (`friendly`, `pragmatic`, `none` for Codex).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub personality: Option<String>,
 }
 
 impl SessionOptions {
@@ -118,6 +121,7 @@ impl SessionOptions {
             mode: of(&self.mode, &newer.mode),
             sandbox: of(&self.sandbox, &newer.sandbox),
             approval: of(&self.approval, &newer.approval),
+            personality: of(&self.personality, &newer.personality),
         }
     }
 
@@ -132,6 +136,7 @@ impl SessionOptions {
             mode: of(&self.mode, &other.mode),
             sandbox: of(&self.sandbox, &other.sandbox),
             approval: of(&self.approval, &other.approval),
+            personality: of(&self.personality, &other.personality),
         }
     }
 
@@ -146,6 +151,7 @@ impl SessionOptions {
             mode: of(&self.mode, &other.mode),
             sandbox: of(&self.sandbox, &other.sandbox),
             approval: of(&self.approval, &other.approval),
+            personality: of(&self.personality, &other.personality),
         }
     }
 }

@@ -30,6 +30,10 @@ pub(super) const MAX_BESIDE: usize = 32;
 /// Looks at one of them after each word of its status: its first message is written a moment after it is said to work.
 pub(super) const MAX_BESIDE_LOOKS: u32 = 20;
 
+/// Messages in Codex's own queue that are known by id, so that a turn which one of them begins says so. The longest known
+/// is forgotten: its turn then says that another client began it.
+pub(super) const MAX_QUEUED: usize = 32;
+
 /// The longest message, in bytes of JSON, that is kept to be given a second time where another turn runs than the one
 /// that was expected. A longer one returns to the queue instead.
 pub(super) const MAX_STEER_BYTES: usize = 16 * 1024;

@@ -310,6 +310,7 @@ impl Wanted for SessionOptions {
             (&self.mode, &in_force.mode),
             (&self.sandbox, &in_force.sandbox),
             (&self.approval, &in_force.approval),
+            (&self.personality, &in_force.personality),
         ]
         .into_iter()
         .all(|(wanted, in_force)| wanted.is_none() || wanted == in_force)

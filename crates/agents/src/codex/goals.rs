@@ -64,6 +64,17 @@ impl CodexAdapter {
 
     /// The first thing that a turn does shows whose it is: a turn for the goal has no message.
     pub(super) fn turn_shows_origin(&mut self, at: usize, turn: &str, message: bool, out: &mut Translated) {
+        self.turn_shows_whose(at, turn, message.then_some(Origin::Client), out);
+    }
+
+    /// As [`Self::turn_shows_origin`]; with whose the message is, where it is one.
+    pub(super) fn turn_shows_whose(
+        &mut self,
+        at: usize,
+        turn: &str,
+        message: Option<Origin>,
+        out: &mut Translated,
+    ) {
         let state = &self.sessions.slot(at).state;
         let unknown = state.running.as_ref().is_some_and(|of| of.turn.as_str() == turn && !of.known);
         if !unknown {
@@ -73,9 +84,9 @@ impl CodexAdapter {
         let origin = match (message, state.goal_active) {
             // Our own message is named by the answer to it.
             _ if ours => return,
-            (true, _) => Origin::Client,
-            (false, true) => Origin::Goal,
-            (false, false) => return,
+            (Some(whose), _) => whose,
+            (None, true) => Origin::Goal,
+            (None, false) => return,
         };
         let session = self.sessions.slot(at).session.clone();
         if let Some(running) = &mut self.sessions.change(at).running {

@@ -20,6 +20,7 @@ pub(super) fn thread_params(context: &ThreadContext, options: &SessionOptions) -
     for (name, value) in [
         ("model", options.model.as_ref()),
         ("serviceTier", options.tier.as_ref()),
+        ("personality", options.personality.as_ref()),
         ("developerInstructions", context.instructions.as_ref()),
     ] {
         if let Some(value) = value {

@@ -28,6 +28,7 @@ mod items;
 mod launch_params;
 mod notifications;
 mod open_items;
+mod provider_queue;
 mod requests;
 pub mod rollout;
 mod state;
@@ -217,6 +218,7 @@ impl CodexAdapter {
             Asked::Control { control, after, .. } => self.control_answered(at, control, after, result, out),
             Asked::RevertProof { control, turn, .. } => self.revert_proven(at, control, &turn, &result, out),
             Asked::Close { .. } => self.thread_left(at, out),
+            Asked::Queue { .. } => self.queue_listed(at, &result, out),
             Asked::ReattachChild { child, .. } => self.child_reattached(at, &child, &result, out),
             Asked::ChildHistory { child, .. } => self.child_history(at, &child, &result, out),
             Asked::Open { .. } => self.opened(at, result, out),

@@ -235,6 +235,7 @@ impl CodexAdapter {
                 }
             }
             "thread/goal/cleared" => self.goal_cleared(at, out),
+            "thread/queue/changed" => self.ask_queue(at, out),
             "thread/name/updated" => {
                 let name = params.get("threadName").and_then(Value::as_str).filter(|name| !name.is_empty());
                 let (name, by) = (name.map(str::to_owned), Provenance::Unknown);

@@ -133,6 +133,10 @@ pub(super) enum Asked {
         session: SessionId,
         child: ThreadId,
     },
+    /// `thread/queue/list`.
+    Queue {
+        session: SessionId,
+    },
     /// The newest turn of a thread that another client began: without one it cannot be taken up.
     Beside {
         thread: ThreadId,
@@ -172,6 +176,7 @@ impl Asked {
             | Self::RevertProof { session, .. }
             | Self::Close { session }
             | Self::Open { session }
+            | Self::Queue { session }
             | Self::Unarchive { session }
             | Self::Reattach { session }
             | Self::Status { session }
@@ -196,6 +201,7 @@ impl Asked {
                 | Self::ChildHistory { .. }
                 | Self::RevertProof { .. }
                 | Self::Beside { .. }
+                | Self::Queue { .. }
                 | Self::Catalogue(_)
         )
     }
@@ -217,6 +223,7 @@ impl Asked {
             Self::Interrupt { .. } => "a stop",
             Self::Control { .. } | Self::RevertProof { .. } => "an order",
             Self::Close { .. } => "leaving the thread",
+            Self::Queue { .. } => "the agent's own queue",
             Self::Catalogue(_) => "models and account",
             Self::Forgotten => "something for a session that left",
         }
@@ -563,6 +570,12 @@ pub(super) struct Thread {
     /// Messages that completed in the model's answer which is not complete yet: a retried answer repeats them.
     #[serde(default)]
     pub(super) unsettled: Vec<SaidItem>,
+    /// Messages that other clients put into the server's own queue, by their client ids.
+    #[serde(default)]
+    pub(super) queued: Vec<String>,
+    /// How many were said to wait there.
+    #[serde(default)]
+    pub(super) queued_told: usize,
     /// Frames that came while the thread was being opened, as they came. They are read when it is open.
     #[serde(default)]
     pub(super) early: Vec<String>,

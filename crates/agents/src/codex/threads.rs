@@ -342,6 +342,7 @@ impl CodexAdapter {
                 .get(sandbox_name)
                 .and_then(|sandbox| sandbox_word(sandbox.get("type")?.as_str()?)),
             approval: text("approvalPolicy"),
+            personality: text("personality"),
         };
         let mut options = self.sessions.slot(at).state.options.clone();
         let default_mode = in_force.mode.as_deref() == Some(DEFAULT_MODE) && options.mode.is_none();
@@ -352,6 +353,7 @@ impl CodexAdapter {
             (&mut options.mode, &in_force.mode),
             (&mut options.sandbox, &in_force.sandbox),
             (&mut options.approval, &in_force.approval),
+            (&mut options.personality, &in_force.personality),
         ] {
             if reported.is_some() {
                 ours.clone_from(reported);
@@ -392,6 +394,7 @@ pub(super) fn take_over(in_force: &mut SessionOptions, wanted: &SessionOptions) 
         (&wanted.mode, &mut in_force.mode, &mut changed.mode),
         (&wanted.sandbox, &mut in_force.sandbox, &mut changed.sandbox),
         (&wanted.approval, &mut in_force.approval, &mut changed.approval),
+        (&wanted.personality, &mut in_force.personality, &mut changed.personality),
     ] {
         // The mode is reported only after it was changed: none is the default one.
         let same = wanted == in_force || (in_force.is_none() && wanted.as_deref() == Some(DEFAULT_MODE));
@@ -416,6 +419,7 @@ pub(super) fn changed_settings(
         ("effort", &changed.effort),
         ("serviceTier", &changed.tier),
         ("approvalPolicy", &changed.approval),
+        ("personality", &changed.personality),
     ] {
         if let Some(value) = value {
             params[name] = json!(value);

@@ -39,7 +39,8 @@ impl CodexAdapter {
         } else if !is(state.last_taken.as_ref())
             && let Some(event) = items::foreign_user_message(turn, item)
         {
-            self.turn_shows_origin(at, turn, true, out);
+            let whose = self.whose_message(at, client_id);
+            self.turn_shows_whose(at, turn, Some(whose), out);
             out.say(&session, event);
         }
     }

@@ -144,3 +144,26 @@ fn a_thread_that_became_a_session_is_watched_no_more() {
     assert_eq!(harness.message(&status("N", "active")), Vec::<String>::new());
     assert_eq!(harness.appeared, []);
 }
+
+#[test]
+fn a_turn_of_a_message_in_the_agents_own_queue_says_so() {
+    let mut harness = running();
+    let queue = |ids: &[&str]| {
+        let data: Vec<Value> = ids.iter().map(|id| json!({ "id": id, "clientUserMessageId": id })).collect();
+        json!({ "data": data, "nextCursor": null })
+    };
+    assert!(harness.message(&event("thread/queue/changed", json!({})))[0].contains("thread/queue/list"));
+    let said = answer(&mut harness, "thread/queue/list", &queue(&["q1", "q2"]));
+    assert!(said.len() == 1 && said[0].contains("2 message(s)"), "{said:?}");
+    harness.message(&ended("U1", "completed"));
+    // It has left the queue when its turn shows it.
+    harness.message(&event("thread/queue/changed", json!({})));
+    assert_eq!(answer(&mut harness, "thread/queue/list", &queue(&["q2"])), Vec::<String>::new());
+    assert_eq!(harness.message(&started("U2")), ["s1: TurnStarted U2 Unknown -"]);
+    let said = harness.message(&completed("U2", &user_message("u2", Some("q1"))));
+    assert_eq!(said[0], "s1: TurnStarted U2 Queue -", "{said:?}");
+    harness.message(&ended("U2", "completed"));
+    harness.message(&started("U3"));
+    let said = harness.message(&completed("U3", &user_message("u3", Some("typed"))));
+    assert_eq!(said[0], "s1: TurnStarted U3 Client -", "{said:?}");
+}

@@ -383,8 +383,8 @@ fn known_noise_is_silent_and_unknown_frames_are_shown() {
     {
         assert_eq!(harness.message(&event(method, json!({}))), Vec::<String>::new());
     }
-    let said = harness.message(&event("thread/queue/changed", json!({})));
-    assert!(said[0].starts_with("s1: Unmodelled thread/queue/changed"), "{said:?}");
+    let said = harness.message(&event("thread/moon/changed", json!({})));
+    assert!(said[0].starts_with("s1: Unmodelled thread/moon/changed"), "{said:?}");
     let said = harness.message(&json!({ "method": "account/moon", "params": {} }));
     assert!(said[0].starts_with("all: Unmodelled account/moon"), "{said:?}");
     let child = json!({ "method": "turn/started", "params": { "threadId": "child", "turn": { "id": "x" } } });

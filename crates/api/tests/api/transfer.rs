@@ -150,9 +150,13 @@ fn a_file_larger_than_a_body_may_be_goes_through() {
 
 /// Begins an upload of so many bytes, and sends none of them.
 fn begin_upload(served: &Served, bytes: u64) -> std::net::TcpStream {
+    begin_upload_with(served, bytes, "")
+}
+
+fn begin_upload_with(served: &Served, bytes: u64, header: &str) -> std::net::TcpStream {
     let mut stream = std::net::TcpStream::connect(served.address).expect("connects");
     let head = format!(
-        "POST /v1/import HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-length: {bytes}\r\n\r\n",
+        "POST /v1/import HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-length: {bytes}\r\n{header}\r\n",
         served.address,
         crate::served::TOKEN,
     );
@@ -170,11 +174,21 @@ fn a_file_that_says_to_be_too_large_is_refused_before_it_is_sent() {
     assert_eq!(&answer, b"HTTP/1.1 413");
 }
 
+/// An upload of which the host is known to wait for the bytes.
+fn taken_upload(served: &Served) -> std::net::TcpStream {
+    let mut stream = begin_upload_with(served, 10, "expect: 100-continue\r\n");
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("set");
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 100");
+    stream
+}
+
 #[test]
 fn only_so_many_files_are_taken_in_at_once() {
     let served = Served::start();
     let client = served.client();
-    let under_way = [begin_upload(&served, 10), begin_upload(&served, 10)];
+    let under_way = [(); 2].map(|()| taken_upload(&served));
     let until = |status: u16| {
         let give_up = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
@@ -186,7 +200,7 @@ fn only_so_many_files_are_taken_in_at_once() {
             std::thread::sleep(std::time::Duration::from_millis(5)); // poll
         }
     };
-    problem(&until(503), 503, "overloaded");
+    problem(&import(&client, "", &[], b"garbage"), 503, "overloaded");
     // They break off, and there is room again.
     drop(under_way);
     problem(&until(422), 422, "invalid_file");

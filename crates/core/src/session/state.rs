@@ -503,6 +503,7 @@ impl Session {
                 mode: None,
                 sandbox: None,
                 approval: None,
+                personality: None,
             },
             options_before: None,
             options_told: None,

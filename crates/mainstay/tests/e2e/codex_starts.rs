@@ -128,3 +128,22 @@ fn a_missing_key_fails_the_turn_with_what_to_do() {
     send(&host.client(), &session, "SAY never");
     world.end(host);
 }
+
+#[test]
+fn how_the_agent_talks_is_an_option_that_is_confirmed() {
+    let world = World::new();
+    let host = world.start();
+    let body = json!({ "agent": "codex", "cwd": world.workspace(), "prompt": "SAY hi",
+                       "options": { "personality": "friendly" } });
+    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
+    let session = made["id"].as_str().expect("an id").to_owned();
+    let mut follower = follow_turn(&host.client(), &session);
+    let mut sse = follower.open(&host.client(), &session);
+    let path = format!("/v1/sessions/{session}");
+    let patch = json!({ "options": { "personality": "pragmatic" } });
+    host.client().patch(&path, &patch).expect("answers").expect_status(200);
+    let ended = follower.until(&mut sse, "the answer", is("control.ended"));
+    assert_eq!(ended["state"], "done", "{ended}");
+    assert_eq!(show(&host.client(), &session)["options"]["personality"], "pragmatic");
+    world.end(host);
+}
