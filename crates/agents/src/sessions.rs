@@ -33,6 +33,8 @@ pub(crate) struct Slot<T> {
     pub(crate) history: Vec<(SubmissionId, InHistory)>,
     /// Calls that the agent is to ask about again; as the history.
     pub(crate) unanswered: Vec<UnansweredCall>,
+    /// Where a rewind goes back to, or why it cannot; as the history.
+    pub(crate) way_back: Option<Result<String, String>>,
     pub(crate) state: T,
     bound: bool,
     /// It was bound and has left.
@@ -71,6 +73,7 @@ impl<T: ThreadState> Sessions<T> {
             context: ThreadContext::default(),
             history: Vec::new(),
             unanswered: Vec::new(),
+            way_back: None,
             state: T::default(),
             bound: false,
             left: false,
@@ -123,6 +126,17 @@ impl<T: ThreadState> Sessions<T> {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == *session) {
             slot.unanswered = calls;
         }
+    }
+
+    pub(crate) fn learn_way_back(&mut self, session: &SessionId, way: Result<String, String>) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == *session) {
+            slot.way_back = Some(way);
+        }
+    }
+
+    /// What was learned of the way back, once.
+    pub(crate) fn take_way_back(&mut self, at: usize) -> Option<Result<String, String>> {
+        self.slots[at].way_back.take()
     }
 
     /// What was learned of calls without an answer, once.

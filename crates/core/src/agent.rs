@@ -80,6 +80,9 @@ pub struct Capabilities {
     /// What was left running in the background can be stopped as a whole.
     #[serde(default)]
     pub stop_background: bool,
+    /// The agent's own terminal can be attached to a running process.
+    #[serde(default)]
+    pub terminal: bool,
     /// One process holds the threads of several sessions, and a thread can be left without ending it.
     #[serde(default)]
     pub close_thread: bool,
@@ -112,6 +115,7 @@ impl Capabilities {
             stop_tasks: false,
             stop_children: false,
             stop_background: false,
+            terminal: false,
             close_thread: false,
         }
     }
@@ -389,6 +393,14 @@ pub enum AgentEvent {
         /// needs an idle thread the end is said when its turn has begun, or where it has none, when the agent can take the
         /// next message: until then no message is given.
         end: ControlEnd,
+    },
+    /// The agent can go back for this control (a rewind), by taking its thread up again at this point of its own history:
+    /// its process ends, and the next one begins there. Ends the control.
+    GoesBack {
+        /// The rewind.
+        control: ControlId,
+        /// The last row that stays, as the agent's history names it.
+        at: String,
     },
     /// The agent has put the session's conversation into another thread, by itself or on request (an emptied context).
     /// What comes next belongs to the new one.

@@ -727,6 +727,9 @@ pub enum Event {
     ThreadRewound {
         /// The first turn that it does not have any more.
         before: TurnId,
+        /// Where the agent's next process takes the thread up, as its history names it; absent: the living one went back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resume_at: Option<String>,
         /// The last one; absent in old journals: the latest turn until then.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         last: Option<TurnId>,

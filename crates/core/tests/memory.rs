@@ -62,6 +62,7 @@ impl Bench {
             env_names: Vec::new(),
             command: None,
             source: None,
+            beside: None,
         };
         let (id, options) = (SessionId::from("s"), SessionOptions::default());
         let session = Session::create(id, None, launch, options, 1, &mut Out::default());

@@ -79,6 +79,7 @@ impl Machine {
             env_names: Vec::new(),
             command: None,
             source: None,
+            beside: None,
         };
         let mut out = Out::default();
         let options = SessionOptions::default();

@@ -3,6 +3,7 @@
 
 use mainstay_agents::claude::{files, launch};
 use mainstay_agents::{AgentKind, Conversation, InHistory, UnansweredCall};
+use mainstay_core::session::{OpenSubmission, SubmissionState};
 use mainstay_core::work::{ForkPoint, HistoryPoint, ThreadSource};
 use mainstay_core::{ItemKey, RequestId, Session, SubmissionId, ThreadId};
 use mainstay_keeper::ProcessIdentity;
@@ -60,7 +61,10 @@ impl Conversations {
         let used = session.thread_used && !session.replace_thread;
         let source = session.launch.source.as_ref().filter(|_| !session.replace_thread);
         match source {
-            _ if saved || used => Ok(Conversation::Resume(wanted)),
+            _ if saved || used => Ok(match self.resume_at(session) {
+                Some(at) => Conversation::ResumeAt { id: wanted, at },
+                None => Conversation::Resume(wanted),
+            }),
             // Somebody else made it, so it is there or it is lost.
             Some(ThreadSource::Adopt { .. }) => Ok(Conversation::Resume(wanted)),
             Some(ThreadSource::Fork(point)) => {
@@ -68,6 +72,42 @@ impl Conversations {
                 Ok(Conversation::Fork { source: point.thread.to_string(), branch: wanted, up_to })
             }
             None => Ok(Conversation::New(wanted)),
+        }
+    }
+
+    /// Where a conversation that was rewound is taken up. A message in doubt that stands in it was taken there: then the
+    /// branch that it is on is the last one, and is taken up as a whole.
+    fn resume_at(&self, session: &Session) -> Option<String> {
+        let at = session.resume_at.clone()?;
+        let in_doubt = |open: &&OpenSubmission| matches!(open.state, SubmissionState::Doubtful { .. });
+        let doubtful: Vec<SubmissionId> =
+            session.submissions.iter().filter(in_doubt).map(|open| open.id.clone()).collect();
+        let found = self.look_for(session.thread()?, &doubtful);
+        (!found.iter().any(|(_, found)| *found == InHistory::There)).then_some(at)
+    }
+
+    /// Where a conversation is taken up so that this turn is not in it.
+    ///
+    /// # Errors
+    /// A sentence that says why there is no such place, for people.
+    pub(crate) fn row_before(&self, conversation: &ThreadId, turn: &HistoryPoint) -> Result<String, String> {
+        let message =
+            turn.submission.as_ref().ok_or("the turn was not begun by a message of this session")?;
+        let unread = |error: io::Error| format!("the agent's history cannot be read: {error}");
+        let mut before = files::Before::Unknown;
+        for path in self.transcripts(conversation.as_str()).map_err(unread)? {
+            let transcript = whole(&path, MAX_SOURCE_BYTES).map_err(unread)?;
+            before = files::row_before(&transcript, message.as_str());
+            if before != files::Before::Unknown {
+                break;
+            }
+        }
+        match before {
+            files::Before::Row(row) => Ok(row),
+            files::Before::Beginning => {
+                Err("nothing stands before this turn; `clear` begins with an empty context".to_owned())
+            }
+            files::Before::Unknown => Err(format!("message {message} is not in the agent's history")),
         }
     }
 

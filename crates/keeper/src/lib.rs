@@ -18,6 +18,7 @@ pub mod probe;
 mod process_table;
 pub mod ps;
 pub mod record;
+pub mod redact;
 mod run;
 mod sha1;
 pub mod spec;

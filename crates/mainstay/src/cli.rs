@@ -38,6 +38,9 @@ enum Command {
     Show(SessionArg),
     /// Show a session's timeline and stay with it until Ctrl-C.
     Attach(AttachArgs),
+    /// Open the agent's own terminal beside a session, on the same process. What is done there shows in the session, and
+    /// what is done here shows there; closing it changes nothing. Starts the agent where it does not run.
+    Tui(SessionArg),
     /// Send a session a message.
     Send(SendArgs),
     /// Show and change the messages that wait.
@@ -82,6 +85,14 @@ enum Command {
     Doctor,
     /// Show the registered agents.
     Agents,
+    /// Show an agent's models as it listed them last.
+    Models(ModelsArgs),
+    /// Show conversations in the agent's own home with which a session can begin (`run --adopt`).
+    Threads(ThreadsArgs),
+    /// Put a session away. Its agent is ended when nothing is owed.
+    Archive(SessionArg),
+    /// Take a session out of the archive.
+    Unarchive(SessionArg),
     /// Show the configuration.
     Config(ConfigArgs),
     /// Print the API's bearer token, made if there is none.
@@ -105,8 +116,12 @@ pub(crate) struct ServeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// What the agent is to do.
-    pub(crate) prompt: String,
+    /// What the agent is to do. May be left out with --adopt.
+    #[arg(required_unless_present = "adopt")]
+    pub(crate) prompt: Option<String>,
+    /// Begin with this conversation of the agent's own home, with its past, as `threads` shows it.
+    #[arg(long, value_name = "THREAD")]
+    pub(crate) adopt: Option<String>,
     /// The agent. Default: codex where it is installed, else demo.
     #[arg(long)]
     pub(crate) agent: Option<String>,
@@ -145,6 +160,9 @@ pub(crate) struct LimitArgs {
     /// At most this much, in the account's currency, as the agent counts it (`2.50`).
     #[arg(long, value_name = "AMOUNT", value_parser = units::micros)]
     pub(crate) max_cost: Option<u64>,
+    /// At most this long in one turn with the agent trying the same thing again (`90s`, `30m`, `2h`).
+    #[arg(long, value_name = "TIME", value_parser = units::milliseconds)]
+    pub(crate) max_stall: Option<u64>,
 }
 
 impl LimitArgs {
@@ -155,6 +173,7 @@ impl LimitArgs {
             max_turn_ms: self.max_time,
             max_tokens: self.max_tokens,
             max_cost_micros: self.max_cost,
+            max_stall_ms: self.max_stall,
             requests: None,
         }
     }
@@ -194,6 +213,29 @@ pub(crate) struct LsArgs {
 pub(crate) struct SessionArg {
     /// The session's id.
     pub(crate) session: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelsArgs {
+    /// The agent.
+    #[arg(default_value = "codex")]
+    pub(crate) agent: String,
+    /// Ask the agent anew; starts a short-lived process of it.
+    #[arg(long)]
+    pub(crate) refresh: bool,
+    /// Those too that the agent hides from its own lists.
+    #[arg(long)]
+    pub(crate) hidden: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ThreadsArgs {
+    /// The agent.
+    #[arg(default_value = "codex")]
+    pub(crate) agent: String,
+    /// How many at most.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=500))]
+    pub(crate) limit: u16,
 }
 
 #[derive(Debug, Args)]
@@ -598,6 +640,11 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Recover(args) => commands::recover::recover(&settings, &args, json).await,
                 Command::Events(args) => commands::events::print(&settings, &args, json).await,
                 Command::Agents => commands::agents::print(&settings, json).await,
+                Command::Models(args) => commands::agents::models(&settings, &args, json).await,
+                Command::Threads(args) => commands::agents::threads(&settings, &args, json).await,
+                Command::Tui(args) => commands::tui::open(&settings, &environment, &args, json).await,
+                Command::Archive(args) => commands::session::archive(&settings, &args, true, json).await,
+                Command::Unarchive(args) => commands::session::archive(&settings, &args, false, json).await,
                 _ => commands::doctor::look(&settings, &environment, json).await,
             }
         }),

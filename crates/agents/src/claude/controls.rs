@@ -45,12 +45,63 @@ impl ClaudeAdapter {
                 self.command(at, id, &format!("/compact{}", words.unwrap_or_default()), out);
             }
             Control::Clear => self.command(at, id, "/clear", out),
+            Control::Rewind { before, files } => {
+                let message = before.submission.clone().filter(|_| *files);
+                self.go_back(at, id, message.as_ref(), out);
+            }
             Control::Rename { name } => {
                 out.send(&Asked::Control(id.clone()).frame(json!({ "title": name }), "rename_session"));
             }
             other => return Err(CannotTell::Unsupported(other.capability())),
         }
         Ok(())
+    }
+
+    /// Goes back: the files first, where that is asked, since only this process knows what it changed; then the program
+    /// is started anew at the point.
+    fn go_back(&mut self, at: usize, id: &ControlId, files: Option<&SubmissionId>, out: &mut Translated) {
+        let unknown = || "where the agent's history is to be taken up is not known".to_owned();
+        let way = self.sessions.take_way_back(at).unwrap_or_else(|| Err(unknown()));
+        match (way, files) {
+            (Err(why), _) => {
+                let failure = Failure::new(FailureCode::AgentRefused, why);
+                self.end_control(at, id.clone(), ControlEnd::Refused { failure }, out);
+            }
+            (Ok(row), None) => {
+                self.say(at, AgentEvent::GoesBack { control: id.clone(), at: row }, out);
+            }
+            (Ok(row), Some(message)) => {
+                let request = json!({ "user_message_id": message });
+                out.send(&Asked::RewindFiles(id.clone(), row).frame(request, "rewind_files"));
+            }
+        }
+    }
+
+    /// The files are as they were, or cannot be made so: then nothing is rewound.
+    pub(super) fn files_rewound(
+        &self,
+        at: usize,
+        control: ControlId,
+        row: String,
+        answer: &Value,
+        out: &mut Translated,
+    ) {
+        let can = answer.pointer("/response/canRewind") == Some(&Value::Bool(true));
+        if can {
+            return self.say(at, AgentEvent::GoesBack { control, at: row }, out);
+        }
+        let words = text(answer, "error").or_else(|| answer.pointer("/response/error")?.as_str());
+        let failure = Failure {
+            provider: Some(answer.clone()),
+            ..Failure::new(
+                FailureCode::AgentRefused,
+                format!(
+                    "the agent cannot put the files back ({}); it keeps what they were only where its environment has CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING=1",
+                    words.unwrap_or("no reason given")
+                ),
+            )
+        };
+        self.end_control(at, control, ControlEnd::Refused { failure }, out);
     }
 
     fn stop_task(&self, id: &ControlId, task: &str, out: &mut Translated) {

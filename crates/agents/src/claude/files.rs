@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// The account home below the user's home, where nothing names another.
 pub const DEFAULT_HOME: &str = ".claude";
@@ -142,6 +143,9 @@ struct TurnRow<'a> {
     kind: Cow<'a, str>,
     #[serde(borrow, default)]
     uuid: Option<Cow<'a, str>>,
+    /// A compaction begins a new chain without one: what stood before it cannot be taken up.
+    #[serde(borrow, default, rename = "parentUuid")]
+    parent: Option<Cow<'a, str>>,
     #[serde(default, rename = "isSidechain")]
     of_sub_agent: bool,
     #[serde(default, rename = "isMeta")]
@@ -166,6 +170,43 @@ pub fn last_row_after(transcript: &[u8], message: &str) -> Option<String> {
         }
     }
     last
+}
+
+/// Where a conversation is taken up so that it ends before a message of a user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Before {
+    /// At this row.
+    Row(String),
+    /// The message is its first.
+    Beginning,
+    /// The message does not stand in this transcript.
+    Unknown,
+}
+
+/// The row before the message of a user, up the branch that it stands on: the model's, or a result of a tool. Other rows
+/// are the program's own, which it does not take a conversation up at.
+#[must_use]
+pub fn row_before(transcript: &[u8], message: &str) -> Before {
+    let lines = transcript.split(|byte| *byte == b'\n');
+    let rows: Vec<TurnRow<'_>> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let by_uuid: HashMap<&str, &TurnRow<'_>> = rows
+        .iter()
+        .filter(|row| !row.of_sub_agent)
+        .filter_map(|row| Some((row.uuid.as_deref()?, row)))
+        .collect();
+    let of_user = by_uuid.get(message).filter(|row| row.kind == "user");
+    let Some(mut row) = of_user.copied() else { return Before::Unknown };
+    // A damaged file may have a ring.
+    for _ in 0..rows.len() {
+        let Some(parent) = row.parent.as_deref() else { return Before::Beginning };
+        let Some(above) = by_uuid.get(parent).copied() else { return Before::Unknown };
+        let said = above.kind == "assistant" || (above.kind == "user" && above.result.is_some());
+        if let Some(uuid) = above.uuid.as_deref().filter(|_| said) {
+            return Before::Row(uuid.to_owned());
+        }
+        row = above;
+    }
+    Before::Unknown
 }
 
 /// The uuid of the row that an item of ours stands in: a text or thought of a streamed message by the message's id (its
@@ -233,6 +274,27 @@ mod tests {
         );
         let row = |message: &str| last_row_after(transcript.as_bytes(), message);
         assert_eq!((row("m1").as_deref(), row("m2").as_deref(), row("m3")), (Some("a2"), Some("a3"), None));
+    }
+
+    #[test]
+    fn the_row_before_a_message_is_the_models_or_a_result() {
+        let transcript = concat!(
+            "{\"type\":\"user\",\"uuid\":\"m1\",\"parentUuid\":null}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a1\",\"parentUuid\":\"m1\"}\n",
+            "{\"type\":\"attachment\",\"uuid\":\"x\",\"parentUuid\":\"a1\"}\n",
+            "{\"type\":\"user\",\"uuid\":\"m2\",\"parentUuid\":\"x\"}\n",
+            "{\"type\":\"assistant\",\"uuid\":\"a2\",\"parentUuid\":\"m2\"}\n",
+            "{\"type\":\"user\",\"uuid\":\"r1\",\"parentUuid\":\"a2\",\"toolUseResult\":{}}\n",
+            "{\"type\":\"user\",\"uuid\":\"i\",\"parentUuid\":\"r1\"}\n",
+            "{\"type\":\"user\",\"uuid\":\"m3\",\"parentUuid\":\"i\"}\n",
+            "{\"type\":\"user\",\"uuid\":\"m4\",\"parentUuid\":\"gone\"}\n",
+        );
+        let before = |message: &str| row_before(transcript.as_bytes(), message);
+        assert_eq!(before("m1"), Before::Beginning);
+        assert_eq!(before("m2"), Before::Row("a1".to_owned()));
+        assert_eq!(before("m3"), Before::Row("r1".to_owned()));
+        assert_eq!(before("m4"), Before::Unknown, "its parent was never written");
+        assert_eq!(before("m9"), Before::Unknown);
     }
 
     #[test]

@@ -50,6 +50,9 @@ pub(crate) fn plan(request: &LaunchRequest) -> LaunchPlan {
     match &request.conversation {
         Some(Conversation::New(id)) => argv.push(format!("--session-id={id}")),
         Some(Conversation::Resume(id)) => argv.push(format!("--resume={id}")),
+        Some(Conversation::ResumeAt { id, at }) => {
+            argv.extend([format!("--resume={id}"), format!("--resume-session-at={at}")]);
+        }
         Some(Conversation::Fork { source, branch, up_to }) => {
             argv.extend([format!("--resume={source}"), "--fork-session".to_owned()]);
             argv.push(format!("--session-id={branch}"));

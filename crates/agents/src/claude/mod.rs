@@ -72,6 +72,8 @@ impl ClaudeAdapter {
                 compact: true,
                 clear: true,
                 fork: true,
+                rewind: true,
+                rewind_files: true,
                 rename: true,
                 stop_tasks: true,
                 stop_children: true,
@@ -257,6 +259,10 @@ impl Adapter for ClaudeAdapter {
 
     fn learn_unanswered(&mut self, session: &SessionId, calls: Vec<UnansweredCall>) {
         self.sessions.learn_unanswered(session, calls);
+    }
+
+    fn learn_way_back(&mut self, session: &SessionId, way: Result<String, String>) {
+        self.sessions.learn_way_back(session, way);
     }
 
     fn unbind(&mut self, session: &SessionId) {

@@ -41,6 +41,7 @@ impl ClaudeAdapter {
             Some(Asked::ListOpen) => self.open_listed(at, answer, out),
             Some(Asked::Set(setting)) => self.set(at, setting, answer, out),
             Some(Asked::Control(control)) => self.control_answered(at, control, answer, out),
+            Some(Asked::RewindFiles(control, row)) => self.files_rewound(at, control, row, answer, out),
             Some(Asked::Withdraw(submission)) => self.withdrawal_answered(at, submission, answer, out),
             // What a stop did is told by the result. An echo of an answer to what is settled tells nothing.
             Some(Asked::Interrupt) | None => {}

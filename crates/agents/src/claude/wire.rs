@@ -55,6 +55,8 @@ pub(super) enum Asked {
     Withdraw(SubmissionId),
     /// For a control, which its answer ends.
     Control(ControlId),
+    /// Files put back for a rewind, and the row at which the conversation is then taken up.
+    RewindFiles(ControlId, String),
 }
 
 impl Asked {
@@ -72,6 +74,8 @@ impl Asked {
             Self::Interrupt => "interrupt".to_owned(),
             Self::Withdraw(submission) => format!("withdraw:{submission}"),
             Self::Control(control) => format!("control:{control}"),
+            // The row first: it is the program's, and has no colon.
+            Self::RewindFiles(control, row) => format!("rewind-files:{row}:{control}"),
         }
     }
 
@@ -87,10 +91,16 @@ impl Asked {
             "set-effort" => Self::Set(Setting::Effort),
             "set-mcp-servers" => Self::Set(Setting::McpServers),
             "interrupt" => Self::Interrupt,
-            other => match other.strip_prefix("control:") {
-                Some(control) => Self::Control(ControlId::from(control)),
-                None => Self::Withdraw(SubmissionId::from(other.strip_prefix("withdraw:")?)),
-            },
+            other => {
+                if let Some(control) = other.strip_prefix("control:") {
+                    return Some(Self::Control(ControlId::from(control)));
+                }
+                if let Some(files) = other.strip_prefix("rewind-files:") {
+                    let (row, control) = files.split_once(':')?;
+                    return Some(Self::RewindFiles(ControlId::from(control), row.to_owned()));
+                }
+                Self::Withdraw(SubmissionId::from(other.strip_prefix("withdraw:")?))
+            }
         })
     }
 
@@ -166,6 +176,7 @@ mod tests {
             Asked::Interrupt,
             Asked::Withdraw(SubmissionId::from("withdraw:m1")),
             Asked::Control(ControlId::from("withdraw:c1")),
+            Asked::RewindFiles(ControlId::from("c:1"), "a1-b2".to_owned()),
         ];
         for asked in all {
             assert_eq!(Asked::of_id(&asked.id()), Some(asked));

@@ -147,6 +147,7 @@ pub(crate) fn event(event: &AgentEvent) -> String {
             )
         }
         AgentEvent::ControlEnded { control, end } => format!("ControlEnded {control} {}", json(end)),
+        AgentEvent::GoesBack { control, at } => format!("GoesBack {control} at {at}"),
         AgentEvent::ThreadSwitched { thread } => format!("ThreadSwitched {thread}"),
         AgentEvent::ThreadClosed => "ThreadClosed".to_owned(),
         AgentEvent::Plan(entries) => format!("Plan {}", json(entries)),

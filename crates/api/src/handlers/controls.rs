@@ -195,6 +195,16 @@ pub(crate) async fn fork(call: Call) -> Answer {
                 "a turn runs, so the end of the history is not there yet; name the last turn of the branch",
             ));
         }
+        // What was rewound stands in the agent's file still.
+        None if session.resume_at.is_some() => match session.past_turns.back() {
+            Some(past) => Some(past.point.clone()),
+            None => {
+                return Err(Problem::new(
+                    Code::SubmissionState,
+                    "the session was rewound and has no turn left that it remembers; send it a message first",
+                ));
+            }
+        },
         None => None,
     };
     let id = body.id.as_deref().map(SessionId::parse).transpose()?;

@@ -32,10 +32,6 @@ pub(crate) struct EventsQuery {
     /// Events per page, 1 to 5000; 500 if absent. Not for streams.
     #[serde(default)]
     limit: Option<usize>,
-    /// The reader is a terminal on the agent's own process: as long as the stream is open, the agent is not put to rest.
-    /// For streams only.
-    #[serde(default)]
-    terminal: bool,
 }
 
 /// A page of events.
@@ -63,15 +59,8 @@ pub(crate) async fn session(call: Call) -> Answer {
     if call.wants_stream() {
         refuse_limit(query.limit)?;
         let subscription = call.app.host.subscribe(session, after).await?;
-        let terminal = match query.terminal {
-            true => Some(call.app.host.attach_terminal(session).await?),
-            false => None,
-        };
         let (host, stop) = (call.app.host.clone(), call.app.stop.clone());
-        return Ok(stream::session_events(host, stop, session.to_owned(), subscription, terminal));
-    }
-    if query.terminal {
-        return Err(Problem::new(Code::InvalidQuery, "`terminal` is for streams; a page is over at once"));
+        return Ok(stream::session_events(host, stop, session.to_owned(), subscription));
     }
     let rows = page_size(query.limit, EVENTS_DEFAULT, EVENTS_MOST)?;
     let row = call.app.host.session(session).await?;

@@ -1,6 +1,7 @@
 //! What the agent says, decided.
 
 use super::commands::end_of_answer;
+use super::limits::Budget;
 use super::process_facts::failure_of;
 use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session, SubmissionState};
 use super::{CHAIN_LINKS, Effect, Moment, Out, UNMODELLED_BYTES};
@@ -112,6 +113,7 @@ impl Session {
                 self.emit(out, moment.now, Event::TurnRetrying { turn, attempt, of, failure, next_at });
             }
             AgentEvent::ControlEnded { control, end } => self.control_ended(control, end, moment, out),
+            AgentEvent::GoesBack { control, at } => self.goes_back(&control, at, moment, out),
             AgentEvent::ThreadSwitched { thread } => self.thread_switched(thread, moment, out),
             AgentEvent::ThreadClosed => self.thread_closed(moment, out),
             AgentEvent::Plan(entries) => {
@@ -360,7 +362,7 @@ impl Session {
         }
     }
 
-    fn turn_started(
+    pub(super) fn turn_started(
         &mut self,
         provider_turn: ProviderTurn,
         origin: Origin,
@@ -397,7 +399,7 @@ impl Session {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one agent event, and where they go")]
-    fn turn_ended(
+    pub(super) fn turn_ended(
         &mut self,
         provider_turn: &ProviderTurn,
         outcome: Outcome,
@@ -431,6 +433,12 @@ impl Session {
             .map(|of| of.id.clone())
             .collect();
         let over_budget = open.budget.is_some();
+        // Why it was stopped, in the words that the agent had for it.
+        let stalled = open.retrying.as_ref().filter(|_| open.budget == Some(Budget::Stall));
+        let failure = failure.or_else(|| {
+            let words = format!("nothing came of trying again for too long: {}", stalled?.message);
+            Some(Failure::new(FailureCode::Network, words))
+        });
         let outcome = match outcome {
             Outcome::Cancelled | Outcome::Interrupted if over_budget => Outcome::Limit,
             Outcome::Cancelled if asked_to_stop => Outcome::Interrupted,

@@ -146,6 +146,7 @@ impl Session {
                     // What was brought here has a life before this session: it is never taken for one that can be made anew.
                     self.thread_used = *how == ThreadOrigin::Adopted;
                     self.past_turns.clear();
+                    self.resume_at = None;
                     self.chain.push(Link { thread: thread.clone(), how: *how });
                     if self.chain.len() > CHAIN_LINKS {
                         self.chain.remove(1);
@@ -189,6 +190,7 @@ impl Session {
             }
             Event::SubmissionTaken { submission, .. } => {
                 self.thread_used = true;
+                self.resume_at = None;
                 self.forget_submission(submission, true);
             }
             Event::SubmissionRejected { submission, .. }
@@ -319,7 +321,9 @@ impl Session {
             Event::OptionsUpdated { options, state, by, .. } => self.apply_options(options, *state, *by),
             Event::TurnRetrying { turn, attempt, failure, .. } => {
                 if let Some(open) = turn.as_ref().and_then(|turn| self.turn_mut(turn)) {
+                    let since = open.retrying.as_ref().map_or(at, |retrying| retrying.since);
                     open.retrying = Some(Retrying {
+                        since,
                         attempt: *attempt,
                         message: failure.message.clone(),
                         resets_at: failure.resets_at,
@@ -405,7 +409,10 @@ impl Session {
                     open.budget = Some(*budget);
                 }
             }
-            Event::ThreadRewound { before, last } => self.apply_rewound(before, last.as_ref()),
+            Event::ThreadRewound { before, last, resume_at } => {
+                self.resume_at.clone_from(resume_at);
+                self.apply_rewound(before, last.as_ref());
+            }
             Event::StopEscalated { step: StopStep::Background, .. } => {
                 self.leave_step(LeaveStep::Pressed, at);
             }

@@ -5,6 +5,7 @@ use super::{Effect, MAX_OPEN_CONTROLS, Moment, Out, Reply};
 use crate::agent::Decision;
 use crate::content::{Failure, FailureCode};
 use crate::event::{Event, OptionsState};
+use crate::process::CloseOrder;
 use crate::work::{Control, ControlEnd, Provenance};
 use crate::{ControlId, Refusal, RefusalCode, SessionOptions, TurnId};
 
@@ -120,10 +121,26 @@ impl Session {
         if let Some(before) = rewound {
             // Nothing runs while the agent goes back: all turns so far from this one on are gone.
             let last = Some(TurnId(format!("t{}", self.turn_count)));
-            self.emit(out, moment.now, Event::ThreadRewound { before, last });
+            self.emit(out, moment.now, Event::ThreadRewound { before, last, resume_at: None });
         }
         if sets_options {
             self.options_settled(end, moment, out);
+        }
+        self.advance(moment, out);
+    }
+
+    /// The agent goes back by its next start.
+    pub(super) fn goes_back(&mut self, control: &ControlId, at: String, moment: &Moment<'_>, out: &mut Out) {
+        let open = self.controls.iter().find(|open| open.id == *control);
+        let Some(Control::Rewind { before, .. }) = open.map(|open| &open.what) else { return };
+        let before = self.past_turns.iter().find(|past| past.point == *before).map(|past| past.id.clone());
+        let (control, end) = (control.clone(), ControlEnd::Done);
+        self.emit(out, moment.now, Event::ControlEnded { control, end });
+        if let Some(before) = before {
+            let last = Some(TurnId(format!("t{}", self.turn_count)));
+            self.emit(out, moment.now, Event::ThreadRewound { before, last, resume_at: Some(at) });
+            // What this process has in memory is what was before.
+            self.stop_process(CloseOrder::Host, moment, out);
         }
         self.advance(moment, out);
     }

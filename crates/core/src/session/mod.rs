@@ -10,6 +10,7 @@ mod imported;
 mod items;
 mod leaving;
 mod limits;
+mod past;
 mod process_facts;
 mod queue;
 mod start_retry;
@@ -24,6 +25,7 @@ mod tests;
 
 pub use leaving::{LeaveStep, Leaving};
 pub use limits::{Budget, DefaultAnswer, Limits, Owed, OwedKind, RequestPolicy, Spent};
+pub use past::Past;
 pub use state::{
     ClosedRequest, EndedChild, EndedTask, Link, OpenChild, OpenControl, OpenItem, OpenRequest,
     OpenSubmission, OpenTask, OpenTurn, PastTurn, Phase, RequestState, Retrying, RewoundTurns, Session,

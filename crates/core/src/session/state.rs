@@ -74,6 +74,9 @@ pub struct Session {
     pub rewound: VecDeque<RewoundTurns>,
     /// Whether the chain's head ever took a message.
     pub thread_used: bool,
+    /// Where in its history the next process takes the thread up, until it takes a message there: what came behind was
+    /// rewound.
+    pub resume_at: Option<String>,
     /// Messages that are not settled, in order.
     pub submissions: Vec<OpenSubmission>,
     /// What was queued before a stop waits.
@@ -323,6 +326,8 @@ pub struct Retrying {
     pub message: String,
     /// When a limit ends that is the cause, Unix ms.
     pub resets_at: Option<i64>,
+    /// Since when it does nothing else, Unix ms.
+    pub since: i64,
 }
 
 /// A background task that lives.
@@ -520,6 +525,7 @@ impl Session {
             chain_cut: 0,
             rewound: VecDeque::new(),
             thread_used: false,
+            resume_at: None,
             submissions: Vec::new(),
             queue_paused: false,
             turns: Vec::new(),
@@ -548,6 +554,7 @@ impl Session {
                 max_turn_ms: None,
                 max_tokens: None,
                 max_cost_micros: None,
+                max_stall_ms: None,
                 requests: None,
             },
             spent: Spent { tokens: None, cost_micros: None },

@@ -54,6 +54,7 @@ fn launch() -> LaunchSnapshot {
         env_names: Vec::new(),
         command: None,
         source: None,
+        beside: None,
     }
 }
 

@@ -17,6 +17,7 @@ impl Session {
             self.request_due_at(),
             self.retry_due_at(),
             self.turn_time_over_at(),
+            self.stalled_at(),
         ]
         .into_iter()
         .flatten()
@@ -33,6 +34,9 @@ impl Session {
         }
         if due(self.turn_time_over_at()) {
             self.end_turn_time(moment, out);
+        }
+        if due(self.stalled_at()) {
+            self.end_stalled(moment, out);
         }
         if due(self.request_due_at()) {
             self.answer_overdue(moment, out);

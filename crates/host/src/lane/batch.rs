@@ -178,7 +178,9 @@ impl Lane {
                 if let Event::ThreadLinked { thread, .. } = &stamped.event {
                     let (scope, thread) = (member.scope.clone(), thread.0.clone());
                     batch.then.extend(member.claims.map(|process| Then::NoteThread(process, thread.clone())));
-                    ops.push(WriteOp::ClaimThread { scope, thread, session: member.key });
+                    if !self.shared.has_planted(Planted::ClaimForgotten) {
+                        ops.push(WriteOp::ClaimThread { scope, thread, session: member.key });
+                    }
                 }
             }
             ops.extend(requests::closed_in(member.key, &events));
@@ -409,7 +411,8 @@ impl Lane {
         let pending = std::mem::take(&mut self.pending);
         let known = !error.is_refusal();
         // Also where the store decided against another session's part of the batch. Not where a newer owner has taken over.
-        let stops_leave = !matches!(error, WriteError::Fenced { .. });
+        let stops_leave =
+            !matches!(error, WriteError::Fenced { .. }) && !self.shared.has_planted(Planted::StopNeedsStore);
         let only_records = done.waiting.is_empty();
         let closes = done
             .waiting

@@ -462,15 +462,18 @@ impl Lane {
         let pinned = &first.machine.launch;
         let agent = catalog::configured(config, &pinned.agent).map_err(|error| error.to_string())?;
         let command = catalog::command(config, agent).ok_or_else(|| {
-            format!(
-                "its program {:?} is not there; `mainstay agents` says how to install it",
-                agent.command.first()
-            )
+            let program = agent.command.first().map_or("", String::as_str);
+            let known = catalog::agent(config, &pinned.agent).ok().and_then(|entry| entry.install);
+            let install = known.unwrap_or_else(|| "see `mainstay agents`".to_owned());
+            format!("its program {program:?} is not there; to install it: {install}")
         })?;
         let conversation = self.conversation(agent, &first.machine)?;
         let launch = Launch {
             token,
-            process_fence: self.process.as_ref().map_or(0, |process| process.fence),
+            process_fence: self.process.as_ref().map_or(0, |process| process.fence).saturating_sub(
+                // The fence before the one that was won.
+                u64::from(self.shared.has_planted(Planted::FormerFence)),
+            ),
             agent_name: pinned.agent.as_str(),
             agent,
             command,
@@ -498,7 +501,7 @@ impl Lane {
         let Some(conversations) = self.conversations(agent, &machine.launch) else { return Ok(None) };
         let start = conversations.start(machine)?;
         // No process of ours has it now: whoever has is somebody else. The source of a branch is only read.
-        if let Conversation::Resume(id) | Conversation::New(id) = &start
+        if let Conversation::Resume(id) | Conversation::ResumeAt { id, .. } | Conversation::New(id) = &start
             && let Some(pid) = conversations.holder(&ThreadId::from(id.as_str()))
         {
             return Err(format!(

@@ -14,7 +14,6 @@ mod takeover;
 
 use crate::config::HostConfig;
 use crate::error::HostError;
-use crate::holds::Holds;
 use crate::host::{Answered, Operation};
 use crate::hub::Hubs;
 use crate::keeping::{Blocking, Clock, Keeping, Planted, Settled};
@@ -82,7 +81,8 @@ pub(crate) struct Shared {
     pub(crate) processes: Arc<Semaphore>,
     pub(crate) starting: Arc<Semaphore>,
     pub(crate) room: Room,
-    pub(crate) holds: Arc<Holds>,
+    pub(crate) catalogues: crate::catalogues::Catalogues,
+    pub(crate) terminals: crate::terminals::Terminals,
 }
 
 impl Shared {
@@ -608,8 +608,11 @@ impl Lane {
             self.ping_at = Some(Instant::now() + PING_EVERY);
         }
         let waiting = self.spawning.is_some() || self.settling.is_some() || self.retry_at.is_some();
+        // Somebody sits before the agent's own terminal, which may be at work in any of the process's conversations.
+        let watched = self.bound().any(|member| self.shared.terminals.has(member.key));
         for member in &mut self.members {
-            let idle = !waiting && member.is_still() && member.machine.nothing_owed();
+            let needed = watched && member.claims.is_some();
+            let idle = !waiting && !needed && member.is_still() && member.machine.nothing_owed();
             if !idle {
                 member.idle_since = None;
             } else if member.idle_since.is_none() {
@@ -640,7 +643,7 @@ impl Lane {
     /// None: a session needs it, or it is ending already.
     fn process_idle_since(&self, process: &Process) -> Option<Instant> {
         let rests = |member: &Member| {
-            let held = self.shared.holds.terminals(member.key) > 0;
+            let held = self.shared.terminals.count(member.key) > 0;
             let may_rest = member.is_resumable() && member.machine.stopping.is_none() && !held;
             member.idle_since.filter(|_| may_rest)
         };
@@ -684,7 +687,7 @@ impl Lane {
     /// Whether something holds a session's agent to which nothing is owed. What the agent left running is nobody's in a
     /// process with others: it holds the last one, with which the process would end.
     pub(super) fn is_held(&self, at: usize) -> bool {
-        if self.shared.holds.terminals(self.members[at].key) > 0 {
+        if self.shared.terminals.count(self.members[at].key) > 0 {
             return true;
         }
         let left = |process: &Process| self.shared.keeping.left_running(&process.folder) > 0;

@@ -21,6 +21,7 @@ pub(crate) mod show;
 pub(crate) mod stop;
 pub(crate) mod token;
 pub(crate) mod transfer;
+pub(crate) mod tui;
 
 use crate::cli::ApprovalArgs;
 use crate::client::Client;

@@ -261,6 +261,20 @@ pub(crate) const AGENT_KEYS: &[Key] = &[
         InProject::No,
         "How many sessions may share a process. One more gets another process.",
     ),
+    key(
+        "command_env",
+        Kind::Texts,
+        Some("[]"),
+        InProject::No,
+        "Variables of `env` and `env_pass` that the commands which the agent runs get too. Without it those of `env` are the agent's alone, and so are those of `env_pass` that are named like secrets, where the agent can keep them apart (Codex).",
+    ),
+    key(
+        "stall_limit",
+        Kind::Duration,
+        None,
+        InProject::No,
+        "How long the agent may try the same thing again within a turn (an unreachable provider) before the turn is stopped. Set as the limit `max_stall_ms` of each new session. Default: without end.",
+    ),
 ];
 
 /// Variables of ours that are no keys.

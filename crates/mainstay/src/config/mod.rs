@@ -118,6 +118,8 @@ pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Resul
             max_turn_ms: reader.bound("max_turn_time", units::milliseconds)?,
             max_tokens: reader.bound("max_tokens", units::count)?,
             max_cost_micros: reader.bound("max_cost", units::micros)?,
+            // A matter of each agent: `agents.X.stall_limit`.
+            max_stall_ms: None,
             requests: None,
         },
         log: reader.parsed("log", |text| Ok(text.to_owned()))?,
@@ -180,8 +182,23 @@ fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, Confi
             Some(_) => reader.count(&most)?,
             None => SESSIONS_PER_PROCESS,
         };
-        agents
-            .insert(id, AgentConfig { kind, command, home, env, env_pass, isolation, sessions_per_process });
+        let command_env = reader.texts(&key("command_env"))?.unwrap_or_default();
+        let stall_limit = match reader.text(&key("stall_limit"))? {
+            Some(_) => Some(reader.duration(&key("stall_limit"))?),
+            None => None,
+        };
+        let agent = AgentConfig {
+            kind,
+            command,
+            home,
+            env,
+            env_pass,
+            isolation,
+            sessions_per_process,
+            command_env,
+            stall_limit,
+        };
+        agents.insert(id, agent);
     }
     Ok(agents)
 }

@@ -21,3 +21,13 @@ pub(crate) fn set_for_agent(world: &World, agent: &str, key: &str, value: &str) 
     assert!(before.contains(&table), "no agent {agent} in {before}");
     world.home.write_config(&before.replace(&table, &format!("{table}{key} = {value}\n")));
 }
+
+/// Adds a variable to the environment of an agent that [`World::configure`] registered.
+pub(crate) fn set_agent_env(world: &World, agent: &str, name: &str, value: &str) {
+    let path = world.home.mainstay_home().join("config.toml");
+    let before = std::fs::read_to_string(path).expect("a configuration");
+    let table = format!("[agents.{agent}]\n");
+    let (head, tail) = before.split_once(&table).expect("the agent is registered");
+    let tail = tail.replacen("env = { ", &format!("env = {{ {name} = \"{value}\", "), 1);
+    world.home.write_config(&format!("{head}{table}{tail}"));
+}

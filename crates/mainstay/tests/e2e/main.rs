@@ -5,16 +5,23 @@
 
 mod bad_input;
 mod cgroups;
+mod chance;
 mod claude_asked_again;
 mod claude_branches;
 mod claude_deaths;
 mod claude_matrix;
+mod claude_rewind;
 mod claude_turns;
 mod claude_work;
 mod cli;
+mod codex_adopted;
 mod codex_breadth;
 mod codex_controls;
+mod codex_kills;
 mod codex_lost_connection;
+mod codex_starts;
+mod codex_stopped_early;
+mod codex_terminal;
 mod codex_turns;
 mod command_line;
 mod fault_points;

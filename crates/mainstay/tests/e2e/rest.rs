@@ -103,30 +103,6 @@ fn what_an_agent_left_running_holds_it_from_rest_and_is_shown() {
 }
 
 #[test]
-fn an_attached_terminal_holds_the_agent_from_rest_and_is_shown() {
-    let world = soon_at_rest();
-    let host = world.start();
-    let gate = world.home.root().join("gate");
-    let session = world.create(&host, "scripted", &format!("GATE {} ;; SAY one", gate.display()));
-    let path = format!("/v1/sessions/{session}/events");
-    let terminal = host.client().events(&format!("{path}?terminal=true"), &[]).expect("a stream");
-    // A page is over at once.
-    host.client().get(&format!("{path}?terminal=true")).expect("an answer").expect_status(400);
-    mainstay_testkit::agents::open_gate(&gate);
-    let mut follower = Follower::default();
-    let mut sse = follower.open(&host.client(), &session);
-    follower.until(&mut sse, "the turn's end", is("turn.ended"));
-    two_rests_pass(&world, &host);
-    let shown = show(&host.client(), &session);
-    assert_eq!(shown["owed"], json!([{ "what": "terminal", "count": 1 }]), "{shown}");
-    assert!(is_alive(agent_pid(follower.of_type("process.started")[0])), "it was put to rest");
-    drop(terminal);
-    let exited = follower.until(&mut sse, "the rest", is("process.exited"));
-    assert_eq!(exited["exit"]["cause"]["ordered"]["order"], "idle", "{exited}");
-    world.end(host);
-}
-
-#[test]
 fn a_keeper_that_stands_still_settles_nothing_and_goes_on() {
     let world = soon_at_rest();
     let host = world.start();

@@ -200,6 +200,7 @@ pub(super) fn step(bench: &mut Bench, what: u8, n: usize) {
                 max_turn_ms: n.is_multiple_of(3).then_some(n as u64),
                 max_tokens: n.is_multiple_of(5).then_some(50),
                 max_cost_micros: None,
+                max_stall_ms: n.is_multiple_of(7).then_some(n as u64),
                 requests: Some(RequestPolicy { after_ms: n as u64, answer: DefaultAnswer::Cancel }),
             }),
         }),

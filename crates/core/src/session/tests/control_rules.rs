@@ -263,3 +263,51 @@ fn a_branch_is_tried_again_until_its_thread_is_proven() {
     let effects = bench.agent(AgentEvent::Ready(AgentInfo::default()));
     assert_eq!(opening(&effects), (Some(ThreadId::from("thread")), None));
 }
+
+/// A session with two ended turns that was rewound before the second, whose agent goes back by a new start.
+fn rewound_by_start() -> Bench {
+    let mut bench = Bench::with(able());
+    bench.capabilities.rewind = true;
+    bench.send("m1");
+    bench.start_process();
+    bench.begin_turn("pt1", "m1");
+    bench.end_turn("pt1", Outcome::Completed);
+    bench.send("m2");
+    bench.begin_turn("pt2", "m2");
+    bench.end_turn("pt2", Outcome::Completed);
+    let rewind = Command::Rewind { before: TurnId::from("t2"), files: false };
+    let effects = bench.must(Input::Command(rewind));
+    assert!(matches!(asked(&effects).as_slice(), [(_, Control::Rewind { .. })]), "{effects:?}");
+    let control = bench.session.controls[0].id.clone();
+    let effects = bench.agent(AgentEvent::GoesBack { control, at: "row".to_owned() });
+    assert!(effects.contains(&Effect::Close { order: crate::process::CloseOrder::Host }), "{effects:?}");
+    bench
+}
+
+#[test]
+fn an_agent_that_goes_back_by_a_new_start_is_started_at_the_point_until_it_takes_a_message_there() {
+    let mut bench = rewound_by_start();
+    assert!(bench.send("m3").is_empty(), "the process that knows the dropped turn gets nothing");
+    let ended = |bench: &mut Bench, order| bench.exit(ProcessExit::of(ExitCause::Ordered { order }));
+    let effects = ended(&mut bench, crate::process::CloseOrder::Host);
+    assert!(matches!(&effects[..], [Effect::Acquire { .. }]), "{effects:?}");
+    assert_eq!(bench.session.resume_at.as_deref(), Some("row"));
+    // One that dies before it has the message is followed by one that begins there too.
+    bench.exit(ProcessExit { last_started: Some(0), ..ProcessExit::of(ExitCause::AgentLeft) });
+    assert_eq!(bench.session.resume_at.as_deref(), Some("row"));
+    bench.start_process();
+    bench.begin_turn("pt3", "m3");
+    assert_eq!(bench.session.resume_at, None, "the branch is the last one now");
+    bench.end_turn("pt3", Outcome::Completed);
+    let known: Vec<&str> = bench.session.past_turns.iter().map(|past| past.id.as_str()).collect();
+    assert_eq!(known, ["t1", "t3"]);
+}
+
+#[test]
+fn a_rewind_that_was_not_answered_rewinds_nothing() {
+    let mut bench = rewound_by_start();
+    let control = ControlId::from("c9");
+    bench.agent(AgentEvent::GoesBack { control, at: "other".to_owned() });
+    assert_eq!(bench.session.resume_at.as_deref(), Some("row"));
+    assert_eq!(bench.count("thread.rewound"), 1);
+}

@@ -7,6 +7,6 @@
 
 mod codex;
 mod codex_table;
-mod invariants;
+pub(crate) mod invariants;
 mod journal;
 mod report;
