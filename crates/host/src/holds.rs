@@ -22,11 +22,14 @@ impl Host {
         let Some(process) = session.process.clone() else { return Ok(owed) };
         let key = row.process;
         let left = self.blocking_read(move |host| {
+            let left = host.keeping().left_running(&host.keeping().folder(process.as_str()));
+            if left == 0 {
+                return Ok(0);
+            }
             // In a process with others nobody can tell whose they are: they hold the process, and no session in it.
             let rows = host.store().unrested_sessions()?.rows;
             let alone = key.is_some() && rows.iter().filter(|row| row.process == key).count() <= 1;
-            let folder = host.keeping().folder(process.as_str());
-            Ok(if alone { host.keeping().left_running(&folder) } else { 0 })
+            Ok(if alone { left } else { 0 })
         });
         let left = left.await?;
         if left > 0 {

@@ -651,3 +651,29 @@ async fn a_write_under_an_old_fence_is_refused_counted_and_journaled_once() {
     host.shutdown(ShutdownMode::Kill).await;
     containment.assert_empty(DEADLINE);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_held_does_not_keep_another_from_making_room() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(HostConfig { max_processes: 2, ..config(home.path()) }).await.expect("starts");
+    // Idle for longest, and something that it started runs on.
+    let prompt = "RUN setsid -f sleep 3600 </dev/null >/dev/null 2>&1";
+    let (held, _) = host.create(request(home.path(), prompt), None).await.expect("created");
+    let mut of_held = host.subscribe(held.as_str(), None).await.expect("there");
+    until(&mut of_held, turn_ended).await;
+    let (idle, _) = host.create(request(home.path(), "SAY two"), None).await.expect("created");
+    let mut of_idle = host.subscribe(idle.as_str(), None).await.expect("there");
+    until(&mut of_idle, turn_ended).await;
+    let (third, _) = host.create(request(home.path(), "SAY three"), None).await.expect("created");
+    let mut of_third = host.subscribe(third.as_str(), None).await.expect("there");
+    let seen = until(&mut of_third, turn_ended).await;
+    assert_eq!(text_of(&seen), "three");
+    until(&mut of_idle, |event| matches!(event, Event::LeaseReleased { .. })).await;
+    let (row, session) = host.state(held.as_str()).await.expect("readable");
+    let owed = host.owed(&row, &session).await.expect("readable");
+    assert!(owed.iter().any(|owed| owed.what == mainstay_core::session::OwedKind::Descendants), "{owed:?}");
+    drop((of_held, of_idle, of_third));
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}

@@ -23,8 +23,24 @@ pub enum LeftRunningError {
 pub fn left_running(folder: &KeeperFolder) -> Result<Vec<i32>, LeftRunningError> {
     let Some(manifest) = folder.manifest().map_err(LeftRunningError::Folder)? else { return Ok(Vec::new()) };
     let agent = folder.agent_identity().map_err(LeftRunningError::Folder)?;
+    let only_agent =
+        |children: Vec<i32>| children.iter().all(|pid| agent.as_ref().is_some_and(|agent| agent.pid == *pid));
+    if children_of(manifest.keeper.pid).is_some_and(only_agent) {
+        // Nearly always: no need to look at every process of the machine.
+        return Ok(Vec::new());
+    }
     let table = ProcessTable::read().map_err(LeftRunningError::Table)?;
     Ok(below(&table, &manifest.keeper, agent.as_ref()))
+}
+
+/// The children of all threads of a process, where the kernel lists them; none where it is gone.
+fn children_of(pid: i32) -> Option<Vec<i32>> {
+    let mut children = Vec::new();
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let listed = std::fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
+        children.extend(listed.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    Some(children)
 }
 
 fn below(table: &ProcessTable, keeper: &ProcessIdentity, agent: Option<&ProcessIdentity>) -> Vec<i32> {

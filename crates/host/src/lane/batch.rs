@@ -1,6 +1,7 @@
 //! What a lane gathers, submits as one transaction, and lets go when it is durable.
 
 use super::lifecycle::chain;
+use super::member::UnrecordedStop;
 use super::{Answer, Lane, RELINK_PAUSE, Refused, STORE_PAUSE};
 use crate::error::HostError;
 use crate::fault::FaultPoint;
@@ -31,6 +32,10 @@ use tokio::time::Instant;
 const SNAPSHOT_ROWS: usize = 256;
 /// And in any case after this many rows, so that a turn that never ends does not make loading slow.
 const SNAPSHOT_ROWS_MOST: usize = 4_096;
+
+/// How often the store may decide against recording a stop before that is given up: what else made its batch impossible is
+/// set aside by then. A store that only fails is tried for ever.
+const STOP_REFUSALS: u32 = 8;
 
 /// A command's answer that waits for its commit.
 #[derive(Debug)]
@@ -83,7 +88,7 @@ pub(super) struct Batch {
     /// Which process's records they are, and where the read began: the process may be settled within this batch.
     pub(super) read_from: Option<(ProcessKey, u64)>,
     /// Stops that left unrecorded before and are recorded with it.
-    pub(super) unrecorded_stops: Vec<(SessionKey, Command)>,
+    pub(super) unrecorded_stops: Vec<(SessionKey, UnrecordedStop)>,
 }
 
 impl Batch {
@@ -109,7 +114,7 @@ pub(super) struct InFlight {
     read_from: Option<(ProcessKey, u64)>,
     answers_request: bool,
     records_start: bool,
-    unrecorded_stops: Vec<(SessionKey, Command)>,
+    unrecorded_stops: Vec<(SessionKey, UnrecordedStop)>,
 }
 
 /// Lines for the readers of one session, and where its journal ends behind them.
@@ -440,7 +445,11 @@ impl Lane {
             }
         }
         // Not durable this time either.
-        self.keep_unrecorded(done.unrecorded_stops.into_iter().chain(pending.unrecorded_stops));
+        let again = done.unrecorded_stops.into_iter().chain(pending.unrecorded_stops);
+        let refused = u32::from(error.is_refusal());
+        self.keep_unrecorded(
+            again.map(|(of, stop)| (of, UnrecordedStop { refusals: stop.refusals + refused, ..stop })),
+        );
         if let WriteError::Fenced { session, expected, .. } = &error
             && let Some(at) = self.place_of(*session)
         {
@@ -453,7 +462,7 @@ impl Lane {
         for waiting in done.waiting.into_iter().chain(pending.waiting) {
             let at = self.place_of(waiting.session);
             let answer = if let (Some(stop), Some(at)) = (waiting.stop.filter(|_| stops_leave), at) {
-                self.members[at].unrecorded_stops.push(stop);
+                self.members[at].unrecorded_stops.push(UnrecordedStop { stop, refusals: 0 });
                 Ok(Answered {
                     reply: waiting.reply,
                     cursor: self.members[at].hub.head(),
@@ -506,9 +515,11 @@ impl Lane {
     }
 
     /// Stops wait until a batch that holds them is durable. The first one asked for stays first.
-    pub(super) fn keep_unrecorded(&mut self, stops: impl Iterator<Item = (SessionKey, Command)>) {
+    pub(super) fn keep_unrecorded(&mut self, stops: impl Iterator<Item = (SessionKey, UnrecordedStop)>) {
         for (session, stop) in stops {
-            if let Some(at) = self.place_of(session) {
+            if stop.refusals >= STOP_REFUSALS {
+                tracing::error!(%session, stop = ?stop.stop, "the store refuses to record a stop; what it did stands");
+            } else if let Some(at) = self.place_of(session) {
                 self.members[at].unrecorded_stops.push(stop);
             }
         }

@@ -278,8 +278,9 @@ impl Lane {
                 continue;
             }
             for stop in std::mem::take(&mut self.members[at].unrecorded_stops) {
-                self.pending.unrecorded_stops.push((self.members[at].key, stop.clone()));
-                self.decide_own(at, Input::Command(stop));
+                let command = stop.stop.clone();
+                self.pending.unrecorded_stops.push((self.members[at].key, stop));
+                self.decide_own(at, Input::Command(command));
                 self.pending.stop = true;
                 self.pending.touched = true;
             }

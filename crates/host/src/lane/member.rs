@@ -61,7 +61,7 @@ pub(crate) struct Member {
     /// The host goes. With an order, the process is ended first.
     pub(super) shutdown: Option<(Option<CloseOrder>, oneshot::Sender<()>)>,
     /// Stops that left though the store refused to record them: they are journaled as soon as it takes writes again.
-    pub(super) unrecorded_stops: Vec<Command>,
+    pub(super) unrecorded_stops: Vec<UnrecordedStop>,
     /// The fence of a write that was refused as stale: to be journaled.
     pub(super) stale_write: Option<Fence>,
     /// Why the session cannot be loaded again just now: commands are answered with it.
@@ -76,6 +76,14 @@ pub(crate) struct Member {
     pub(super) parting: Option<Parting>,
     /// The process that has its conversation in memory, of another client: it is bound to that one, and to no other.
     pub(super) starts_in: Option<ProcessKey>,
+}
+
+/// A stop that left though the store did not record it.
+#[derive(Debug, Clone)]
+pub(super) struct UnrecordedStop {
+    pub(super) stop: Command,
+    /// How often the store decided against it, rather than failed.
+    pub(super) refusals: u32,
 }
 
 /// How a session leaves a lane. Its mailbox is not read any more.

@@ -60,6 +60,9 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(15);
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// How often an unverifiable process is looked at again.
 const UNVERIFIABLE_PAUSE: Duration = Duration::from_secs(5);
+/// A process that was asked to make room and is held by what it left running is asked again after this long: until then
+/// those are asked that have been idle for less.
+const HELD_LOOK_EVERY: Duration = Duration::from_secs(30);
 /// How often the wall clock is compared with what a session waits for.
 const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How long to wait before the store is tried again after it failed.
@@ -250,6 +253,8 @@ pub(crate) struct Lane {
     rest_asked: Arc<Notify>,
     /// The process, and since when it is idle, as those who look for room know it.
     idle_noted: Option<(ProcessKey, Option<Instant>)>,
+    /// Until then the process is not offered to those who look for room.
+    held_until: Option<Instant>,
     /// Unix ms, read once per input or batch.
     now: i64,
     kind: AgentKind,
@@ -393,6 +398,7 @@ impl Lane {
             ping_at: None,
             rest_asked: Arc::default(),
             idle_noted: None,
+            held_until: None,
         })
     }
 
@@ -502,7 +508,8 @@ impl Lane {
     /// Waits for the next thing. Every arm is cancel-safe: it takes nothing that it does not return.
     async fn wait(&mut self) -> Woken {
         let due_at = self.due_at();
-        let idle_at = self.members.iter().filter_map(|member| self.idle_deadline(member)).min();
+        let rests = self.members.iter().filter_map(|member| self.idle_deadline(member));
+        let idle_at = rests.chain(self.held_until).min();
         let live = self.retry_at.is_none();
         let Self {
             in_flight,
@@ -648,7 +655,7 @@ impl Lane {
             member.idle_since.filter(|_| may_rest)
         };
         let since: Option<Vec<Instant>> = self.bound().map(rests).collect();
-        since?.into_iter().max().filter(|_| process.final_exit.is_none())
+        since?.into_iter().max().filter(|_| process.final_exit.is_none() && self.held_until.is_none())
     }
 
     /// Another start waits for room: this process rests, if nobody needs it still.
@@ -657,7 +664,11 @@ impl Lane {
         // Noted again, if it stays.
         self.idle_noted = Some((process.key, None));
         let needed = |member: &Member| member.idle_since.is_none() || !member.is_resumable();
-        if self.bound().any(needed) || self.bound_places().into_iter().any(|at| self.is_held(at)) {
+        if self.bound().any(needed) {
+            return;
+        }
+        if self.bound_places().into_iter().any(|at| self.is_held(at)) {
+            self.held_until = Some(Instant::now() + HELD_LOOK_EVERY);
             return;
         }
         for at in self.bound_places() {
@@ -668,6 +679,7 @@ impl Lane {
 
     fn on_idle(&mut self) {
         let now = Instant::now();
+        self.held_until = self.held_until.filter(|until| *until > now);
         for at in 0..self.members.len() {
             if self.idle_deadline(&self.members[at]).is_none_or(|deadline| deadline > now) {
                 continue;

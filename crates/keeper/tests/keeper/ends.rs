@@ -81,6 +81,29 @@ fn a_stray_in_its_own_session_and_without_the_token_is_ended_and_listed() {
 }
 
 #[test]
+fn what_outlived_its_parent_is_told_apart_from_what_the_agent_has_below_it() {
+    let home = Home::new();
+    let mut spec = home.spec(
+        "sleep 3600 & read -r line; setsid -f sh -c 'echo $$ > stray; exec sleep 3600' </dev/null >/dev/null 2>&1; \
+         echo done; exec cat",
+    );
+    spec.ladder = vec![end_input(10_000)];
+    let mut keeper = home.birth(&spec);
+    let left = |keeper: &TestKeeper| mainstay_keeper::left_running(&keeper.folder).expect("it can be told");
+    assert_eq!(left(&keeper), [0; 0], "a child of the agent is not left running");
+    keeper.input(1, 1, "go on");
+    keeper.wait_message("done");
+    let file = home.path().join("stray");
+    let read_pid = || std::fs::read_to_string(&file).unwrap_or_default().trim().parse::<i32>().ok();
+    wait_until("the stray wrote its pid", || read_pid().is_some());
+    // The shell that started it may take a moment to be gone.
+    wait_until("it belongs to the keeper", || left(&keeper) == [read_pid().expect("a pid")]);
+    keeper.send(&ToKeeper::Close { order: Order::Host });
+    keeper.wait_ended();
+    assert_eq!(left(&keeper), [0; 0]);
+}
+
+#[test]
 fn after_a_keeper_killed_with_9_the_agent_is_gone_and_a_sweep_ends_the_rest() {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("subreaper");
     let home = Home::new();

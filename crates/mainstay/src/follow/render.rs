@@ -36,6 +36,13 @@ impl Screen {
             "item.delta" => self.delta(text("item"), data["offset"].as_u64().unwrap_or(0), text("text"))?,
             "item.completed" => self.completed(data)?,
             "notice" => self.beside(&format!("{}: {}", text("level"), text("message")))?,
+            "stop.escalated" => self.beside("the agent did not react to the stop; it is taken further")?,
+            "stop.blocked" => {
+                let others = data["others"].as_array().map_or(0, Vec::len);
+                self.beside(&format!(
+                    "the agent does not end this; only the end of its process does, which {others} other sessions use (`mainstay stop --kill`)"
+                ))?;
+            }
             "request.opened" => self.beside(&format!("? {}", text("title")))?,
             "process.exited"
                 if data["exit"]["cause"] != "agent_left" && data["exit"]["cause"].is_string() =>
