@@ -156,6 +156,13 @@ pub(super) enum Asked {
         session: SessionId,
         turn: ProviderTurn,
     },
+    /// `thread/backgroundTerminals/list`, so often, after a turn was interrupted.
+    Background {
+        session: SessionId,
+        turn: ProviderTurn,
+        child: Option<ThreadId>,
+        looks: u32,
+    },
     /// What was asked for a session that has left: its answer concerns nobody.
     Forgotten,
 }
@@ -176,6 +183,7 @@ impl Asked {
             | Self::History { session, .. }
             | Self::StartTurn { session, .. }
             | Self::Steer { session, .. }
+            | Self::Background { session, .. }
             | Self::Interrupt { session, .. } => Some(session),
         }
     }
@@ -190,6 +198,7 @@ impl Asked {
                 | Self::History { .. }
                 | Self::ChildHistory { .. }
                 | Self::RevertProof { .. }
+                | Self::Background { .. }
                 | Self::Beside { .. }
                 | Self::Catalogue(_)
         )
@@ -210,6 +219,7 @@ impl Asked {
             Self::History { .. } | Self::ChildHistory { .. } | Self::Beside { .. } => "the thread's history",
             Self::StartTurn { .. } | Self::Steer { .. } => "a message",
             Self::Interrupt { .. } => "a stop",
+            Self::Background { .. } => "what runs in the background",
             Self::Control { .. } | Self::RevertProof { .. } => "an order",
             Self::Close { .. } => "leaving the thread",
             Self::Catalogue(_) => "models and account",
