@@ -293,6 +293,11 @@ impl Cell {
                 self.elsewhere = Some(self.listed_elsewhere());
                 kill(self.seat.pid);
                 self.settled_as_gone();
+                if matches!(self.state, State::Approval | State::Question) {
+                    // It is to be asked again by a process that is refused; no message is needed for that.
+                    self.recovered();
+                    self.asked_again();
+                }
             }
             Intervention::Elsewhere => {
                 self.seat.refused_to_another_session("claude");
@@ -313,6 +318,9 @@ impl Cell {
         if matches!(self.state, State::Approval | State::Question) {
             let again = self.seat.until("the request again", is("request.opened"));
             self.request = again["request"].as_str().map(str::to_owned);
+            self.seat.until_there("the conversation again", |event| {
+                event["type"] == "thread.linked" && event["how"] == "resumed"
+            });
             self.let_go();
             self.seat.until("its turn's end", is("turn.ended"));
         }
@@ -327,6 +335,14 @@ impl Cell {
         let list = self.seat.world.claude.config_dir.join("sessions/other.json");
         std::fs::write(&list, listed.to_string()).expect("written");
         list
+    }
+
+    /// Waits until the session is held because of the other, which then goes; and says that it may go on.
+    fn recovered(&mut self) {
+        let Some(list) = self.elsewhere.take() else { return };
+        self.seat.until_there("word of the other", is("session.recovering"));
+        std::fs::remove_file(list).expect("removed");
+        self.seat.post("recover", &json!({ "action": "abandon" })).expect_status(200);
     }
 
     fn open_gates(&self) {
@@ -349,8 +365,13 @@ impl Cell {
         }
     }
 
+    /// Whether the message is in doubt: the agent had not proven that it has it. The next start settles that.
+    fn in_doubt(&self, lost: bool) -> bool {
+        lost && matches!(self.state, State::NotRead | State::Silent | State::Streaming)
+    }
+
     /// Waits until nothing of what the intervention found is open.
-    fn settle(&mut self) {
+    fn settle(&mut self, lost: bool) {
         if self.state != State::Idle {
             let turn = self.state.turn();
             self.seat.until_there("the turn's end", |event| {
@@ -373,7 +394,7 @@ impl Cell {
                     .until_there("its end", |event| event["type"] == "turn.ended" && event["turn"] == turn);
             }
         }
-        if self.elsewhere.is_none() {
+        if !self.in_doubt(lost) {
             self.seat.until_idle();
         }
     }
@@ -391,17 +412,13 @@ fn check(state: State, intervention: Intervention) {
             | Intervention::Stop
     );
     let refusal = cell.intervene(intervention);
-    // What was not known to be taken is settled by the next message's start.
+    // A message that was not read has no turn yet.
     if !(lost && state == State::NotRead) {
-        cell.settle();
+        cell.settle(lost);
     }
     let settled = cell.seat.follower.events.len();
     cell.seat.send(NEXT);
-    if let Some(list) = cell.elsewhere.take() {
-        cell.seat.until_there("word of the other", is("session.recovering"));
-        std::fs::remove_file(list).expect("removed");
-        cell.seat.post("recover", &json!({ "action": "abandon" })).expect_status(200);
-    }
+    cell.recovered();
     let next = cell.seat.answered(NEXT);
     cell.open_gates();
     let work = Work { prompt: state.prompt(), turn: state.turn() };
@@ -414,7 +431,15 @@ fn check(state: State, intervention: Intervention) {
     world.end(host);
 }
 
-const ABOUT: &str = "";
+const ABOUT: &str = "\
+What becomes of a Claude Code session in each state when something is done to it, as its journal tells it. Each row is a test\n\
+on the real CLI (`crates/mainstay/tests/e2e/matrix`); this page is generated from the table that those tests compare with.\n\
+`first` is a message that was answered in turn `t1` before all this; `work` is the message that brought the session into the\n\
+state, in turn `t2`; `extra` is sent by the intervention, and `next` after all is settled. In every cell it also holds that each\n\
+message stands in what the model was given once if it was taken and never if not, that no command ran twice, that a reader who\n\
+comes late and one who takes pages see the same history without a hole, that everything that began ended once when the session\n\
+is stopped, and that no process is left. The agent proves that it has a message with its first answer: until then a death\n\
+leaves the message in doubt, and its transcript settles that when the next process starts.";
 
 fn report() -> Report {
     Report {
