@@ -13,6 +13,7 @@
 //! * items complete after their turn, or never; approvals come again on a new connection under another id;
 //! * each request of the server is answered, because an unanswered one waits for ever.
 
+mod background;
 mod beside;
 mod bounds;
 mod catalogue;
@@ -234,6 +235,9 @@ impl CodexAdapter {
                 self.steer_answered(at, submission, &turn, again, result, out);
             }
             Asked::Interrupt { turn, .. } => self.interrupt_answered(at, &turn, result, out),
+            Asked::Background { turn, child, looks, .. } => {
+                self.background_told(at, &turn, child.as_ref(), looks, &result, out);
+            }
         }
     }
 

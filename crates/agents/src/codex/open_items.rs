@@ -46,13 +46,7 @@ impl CodexAdapter {
     pub(super) fn task_over(&self, at: usize, event: &AgentEvent) -> Option<AgentEvent> {
         let AgentEvent::ItemCompleted { key, status, .. } = event else { return None };
         let open = self.sessions.slot(at).state.open_items.iter().find(|of| of.key == *key && of.task)?;
-        let end = match status {
-            ItemStatus::Completed => WorkEnd::Completed,
-            ItemStatus::Declined | ItemStatus::Incomplete => WorkEnd::Stopped,
-            _ => WorkEnd::Failed,
-        };
-        let key = TaskKey::from(open.key.as_str());
-        Some(AgentEvent::TaskEnded { key, end, fields: TaskFields::default() })
+        Some(task_ended(&open.key, *status))
     }
 
     pub(super) fn note_item(&mut self, at: usize, begins: bool, event: &AgentEvent, item: &Value) {
@@ -177,7 +171,17 @@ const fn is_said(kind: ItemKind) -> bool {
     matches!(kind, ItemKind::AgentMessage | ItemKind::AgentThought | ItemKind::Plan)
 }
 
-fn cut(open: OpenItem, status: ItemStatus) -> AgentEvent {
+/// The end of the task that a command was told as.
+pub(super) fn task_ended(command: &ItemKey, status: ItemStatus) -> AgentEvent {
+    let end = match status {
+        ItemStatus::Completed => WorkEnd::Completed,
+        ItemStatus::Declined | ItemStatus::Incomplete => WorkEnd::Stopped,
+        _ => WorkEnd::Failed,
+    };
+    AgentEvent::TaskEnded { key: TaskKey::from(command.as_str()), end, fields: TaskFields::default() }
+}
+
+pub(super) fn cut(open: OpenItem, status: ItemStatus) -> AgentEvent {
     AgentEvent::ItemCompleted {
         key: open.key,
         turn: Some(open.turn),

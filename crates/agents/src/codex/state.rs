@@ -164,6 +164,13 @@ pub(super) enum Asked {
         session: SessionId,
         turn: ProviderTurn,
     },
+    /// `thread/backgroundTerminals/list`, so often, after a turn was interrupted.
+    Background {
+        session: SessionId,
+        turn: ProviderTurn,
+        child: Option<ThreadId>,
+        looks: u32,
+    },
     /// What was asked for a session that has left: its answer concerns nobody.
     Forgotten,
 }
@@ -186,6 +193,7 @@ impl Asked {
             | Self::History { session, .. }
             | Self::StartTurn { session, .. }
             | Self::Steer { session, .. }
+            | Self::Background { session, .. }
             | Self::Interrupt { session, .. } => Some(session),
         }
     }
@@ -200,6 +208,7 @@ impl Asked {
                 | Self::History { .. }
                 | Self::ChildHistory { .. }
                 | Self::RevertProof { .. }
+                | Self::Background { .. }
                 | Self::Beside { .. }
                 | Self::Queue { .. }
                 | Self::Catalogue(_)
@@ -221,6 +230,7 @@ impl Asked {
             Self::History { .. } | Self::ChildHistory { .. } | Self::Beside { .. } => "the thread's history",
             Self::StartTurn { .. } | Self::Steer { .. } => "a message",
             Self::Interrupt { .. } => "a stop",
+            Self::Background { .. } => "what runs in the background",
             Self::Control { .. } | Self::RevertProof { .. } => "an order",
             Self::Close { .. } => "leaving the thread",
             Self::Queue { .. } => "the agent's own queue",

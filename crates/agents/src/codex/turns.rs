@@ -247,6 +247,9 @@ impl CodexAdapter {
         if never_seen && self.ready() {
             self.ask_history(at, Look::first(Lookup::Settle), out);
         }
+        if outcome == Outcome::Interrupted {
+            self.look_at_background(at, &id.into(), None, 0, out);
+        }
     }
 
     pub(super) fn interrupt(

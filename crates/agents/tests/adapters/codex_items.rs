@@ -97,7 +97,8 @@ fn a_patch_that_was_cancelled_is_closed_with_its_turn_and_a_command_goes_on() {
     ));
     harness.message(&begun(
         "U1",
-        &json!({ "type": "commandExecution", "id": "c1", "command": "x", "status": "inProgress" }),
+        &json!({ "type": "commandExecution", "id": "c1", "command": "x", "status": "inProgress",
+                 "processId": "7" }),
     ));
     harness.message(&begun(
         "U1",

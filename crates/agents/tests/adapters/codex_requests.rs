@@ -292,3 +292,34 @@ fn a_command_whose_turn_ends_while_its_approval_is_open_never_ran() {
     let tasks: Vec<&String> = said.iter().filter(|line| line.contains("TaskStarted")).collect();
     assert!(tasks.len() == 1 && tasks[0].contains("TaskStarted c2"), "only what runs is a task: {said:?}");
 }
+
+#[test]
+fn a_command_that_was_allowed_and_stopped_at_once_is_over_where_the_server_does_not_list_it() {
+    for listed in [false, true] {
+        let mut harness = running();
+        let command = json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
+        harness.message(&event("item/started", json!({ "turnId": "U1", "item": command })));
+        harness.message(&ask("item/commandExecution/requestApproval", 1, json!({ "itemId": "c1" })));
+        harness.answer("s1", "1:1", select("accept"), Vec::new()).expect("is open");
+        harness.message(&event("serverRequest/resolved", json!({ "requestId": 1 })));
+        let mut said = harness
+            .message(&event("turn/completed", json!({ "turn": { "id": "U1", "status": "interrupted" } })));
+        assert!(said[0].contains("TaskStarted c1"), "{said:?}");
+        let mut looks = 0;
+        while said.last().is_some_and(|line| line.contains("thread/backgroundTerminals/list")) {
+            looks += 1;
+            let running = json!([{ "itemId": "c1", "processId": "7", "command": "touch made" }]);
+            let data = if listed { running } else { json!([]) };
+            said = answer(&mut harness, "thread/backgroundTerminals/list", &json!({ "data": data }));
+        }
+        if listed {
+            assert_eq!((looks, said), (1, Vec::new()), "it runs");
+        } else {
+            assert!(
+                looks > 1 && said[0].starts_with("s1: ItemCompleted c1 in U1 ToolCall Incomplete"),
+                "{said:?}"
+            );
+            assert!(said[1].contains("TaskEnded c1"), "{said:?}");
+        }
+    }
+}

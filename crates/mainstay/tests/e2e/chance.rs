@@ -1,5 +1,7 @@
 //! Chance from a seed: the same seed chooses the same, and a failing test says which it was.
 
+use std::io::Write;
+
 /// SplitMix64.
 pub(crate) struct Chance {
     seed: u64,
@@ -41,7 +43,9 @@ impl Chance {
 impl Drop for Chance {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("MAINSTAY_TEST_SEED={} makes the same choices", self.seed);
+            let line = format!("MAINSTAY_TEST_SEED={} makes the same choices\n", self.seed);
+            // Seen or not, the panic is the message.
+            std::io::stderr().write_all(line.as_bytes()).ok();
         }
     }
 }

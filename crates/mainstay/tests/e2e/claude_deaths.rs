@@ -1,9 +1,10 @@
 //! The real Claude Code through deaths: of the host, which it does not notice, and of itself, after which its transcript
 //! tells what it had.
 
-use crate::support::{
-    DEADLINE, Follower, World, agent_pid, answer, follow_turn, is, is_alive, kill, send, show,
-};
+use crate::footprint::Process;
+use crate::keepers;
+use crate::support::{DEADLINE, Follower, World, agent_pid, answer, is, is_alive, kill, send, show};
+use mainstay_testkit::http::Sse;
 use mainstay_testkit::model::expected_text;
 use mainstay_testkit::wait::wait_until;
 use serde_json::{Value, json};
@@ -157,16 +158,50 @@ fn claude_stopped_in_a_command_leaves_no_process() {
     world.end(host);
 }
 
+/// What the host and eight keepers may take at once, in KiB of private memory: 2 MiB for each keeper, the rest for a host
+/// that streams for eight.
+const EIGHT_AT_ONCE_KIB: u64 = 64 * 1024;
+
 #[test]
-fn claude_eight_sessions_work_at_once() {
+fn claude_eight_sessions_work_at_once_rest_and_are_woken() {
     let world = World::new();
+    crate::host_keys::set(&world, "rest_after", "\"500ms\"");
     let host = world.start();
-    let sessions: Vec<String> = (0..8).map(|_| world.create(&host, "claude", "GATED 20 g")).collect();
-    world.model.release("g", 8 * 20);
-    for session in &sessions {
-        let follower = follow_turn(&host.client(), session);
+    let client = host.client();
+    let sessions: Vec<String> = (0..8)
+        .map(|number| {
+            world.model.release(&format!("g{number}"), 10);
+            world.create(&host, "claude", &format!("GATED 20 g{number}"))
+        })
+        .collect();
+    let mut followed: Vec<(Follower, Sse)> = sessions
+        .iter()
+        .map(|session| {
+            let mut follower = Follower::default();
+            let mut sse = follower.open(&client, session);
+            follower.until(&mut sse, "text", is("item.delta"));
+            (follower, sse)
+        })
+        .collect();
+    // All eight are in the middle of a turn.
+    let keepers =
+        sessions.iter().map(|session| Process::of(keepers::pid(&world, &client, session)).private_kib);
+    let host_kib = Process::of(i32::try_from(host.pid()).unwrap()).private_kib;
+    let taken: u64 = keepers.sum::<u64>() + host_kib;
+    assert!(taken <= EIGHT_AT_ONCE_KIB, "the host takes {host_kib} KiB, with its keepers {taken} KiB");
+    (0..8).for_each(|number| world.model.open(&format!("g{number}")));
+    for (follower, sse) in &mut followed {
+        let ended = follower.until(sse, "the turn's end", is("turn.ended"));
+        assert_eq!(ended["outcome"], "completed", "{ended}");
         assert_eq!(follower.agent_text(), expected_text("GATED 20 g"));
-        assert_eq!(follower.of_type("turn.ended")[0]["outcome"], "completed");
+    }
+    for (follower, sse) in &mut followed {
+        follower.until(sse, "its rest", is("lease.released"));
+    }
+    for (session, (follower, sse)) in sessions.iter().zip(&mut followed) {
+        send(&client, session, "SAY woken");
+        follower.until(sse, "the next turn's end", is("turn.ended"));
+        assert!(follower.agent_text().ends_with("woken"), "{}", follower.agent_text());
     }
     world.end(host);
 }

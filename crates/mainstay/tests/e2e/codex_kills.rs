@@ -262,7 +262,13 @@ impl Storm {
                 quiet.then(|| shown["cursor"]["seq"].as_u64().expect("the head"))
             });
             let Some(head) = idle else {
-                panic!("{} does not come to rest: {}", id, show(&self.client(), &id))
+                let shown = show(&self.client(), &id);
+                let path = format!("/v1/sessions/{id}/events?after=1:0&limit=1000");
+                let journal = self.client().get(&path).expect("answers").json();
+                let events = journal["events"].as_array().expect("events").iter();
+                let told = events.filter(|event| event["type"] != "item.delta").map(Value::to_string);
+                let told: Vec<String> = told.collect();
+                panic!("{id} does not come to rest: {shown}\n{}", told.join("\n"));
             };
             let Session { follower, sse, .. } = &mut self.sessions[session];
             while follower.events.last().and_then(|event| event["seq"].as_u64()) < Some(head) {
@@ -306,12 +312,13 @@ fn twenty_kills_of_the_host_under_twenty_sessions_in_three_processes_lose_nothin
     for session in &mut storm.sessions {
         session.follower.until(&mut session.sse, "the end", is("lease.released"));
     }
-    judge(&mut storm);
+    println!("{}", judge(&mut storm));
     let Storm { world, host, .. } = storm;
     world.end(host);
 }
 
-fn judge(storm: &mut Storm) {
+/// Gives what there was to judge.
+fn judge(storm: &mut Storm) -> String {
     let client = storm.client();
     let conversations = invariants::conversations(&storm.world);
     for session in &storm.sessions {
@@ -354,5 +361,5 @@ fn judge(storm: &mut Storm) {
     }
     let answers: usize = storm.sessions.iter().map(|of| of.follower.of_type("request.answered").len()).sum();
     let messages: usize = storm.sessions.iter().map(|of| of.sent.len()).sum();
-    println!("{messages} messages, {completed} commands, {answers} answers, {} feed entries", paged.len());
+    format!("{messages} messages, {completed} commands, {answers} answers, {} feed entries", paged.len())
 }

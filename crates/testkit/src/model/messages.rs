@@ -27,6 +27,11 @@ const STEERED: (&str, &str) = ("The user sent a new message while you were worki
 /// What a request for a summary says.
 const SUMMARY_WANTED: &str = "detailed summary";
 
+/// Instructions for a summary that make it wait at [`SUMMARY_GATE`].
+const HELD_SUMMARY: &str = "HOLD summary";
+/// Where it waits.
+const SUMMARY_GATE: &str = "summary";
+
 fn messages(body: &Value) -> &[Value] {
     body.get("messages").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
@@ -100,11 +105,12 @@ pub(crate) fn answer(
     attempt: usize,
 ) -> io::Result<Ended> {
     let summary = prompts(body).last().is_some_and(|text| text.contains(SUMMARY_WANTED));
-    let summed_up = [Step::Message {
-        chunks: vec![format!("<summary>\nsummary of {} messages\n</summary>", length(body))],
-        pace: Pace::AtOnce,
-    }];
-    let steps = if summary { &summed_up } else { steps };
+    let text = format!("<summary>\nsummary of {} messages\n</summary>", length(body));
+    let mut summed_up = vec![Step::Message { chunks: vec![text], pace: Pace::AtOnce }];
+    if prompts(body).last().is_some_and(|text| text.contains(HELD_SUMMARY)) {
+        summed_up.insert(0, Step::Hold(SUMMARY_GATE.to_owned()));
+    }
+    let steps = if summary { summed_up.as_slice() } else { steps };
     let play = |steps: &[Step]| play(stream, shared, body, steps);
     answer_with(stream, shared, steps, attempt, &http_error, &play)
 }

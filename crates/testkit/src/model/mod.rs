@@ -30,6 +30,9 @@
 //!
 //! Anything else is echoed: `echo: <text>`. `PATCH` text may say `\n` for a new line.
 //!
+//! A summary that an agent asks for (Messages API) is given at once; with `HOLD summary` in its instructions it stands at that
+//! gate first.
+//!
 //! A turn that the agent begins for its goal says `goal step n` twice, then that the goal is reached.
 //!
 //! Gates belong to the server and are found by name; a stream at a gate ends when its client goes

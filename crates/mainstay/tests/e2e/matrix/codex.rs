@@ -1,17 +1,14 @@
 //! Codex: how each state is reached, how each intervention is made, and what is then seen.
 
 use super::codex_table;
-use super::invariants;
-use super::journal::{Names, Told, tell};
 use super::report::{Report, Seen};
+use super::seat::{EXTRA, NEXT, Seat, Work};
 use crate::keepers::{self, Stopped};
-use crate::support::{DEADLINE, Follower, World, agent_pid, answer, interrupt, is, kill, send, show};
+use crate::support::{DEADLINE, World, answer, interrupt, is, kill};
 use mainstay_testkit::agents::codex_binary;
 use mainstay_testkit::codex::CodexHome;
-use mainstay_testkit::http::{Client, Response, Sse};
-use mainstay_testkit::mainstay::HostProcess;
 use mainstay_testkit::peer::Peer;
-use mainstay_testkit::wait::{wait_for, wait_until};
+use mainstay_testkit::wait::wait_until;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
@@ -141,10 +138,6 @@ const INTERVENTIONS: [Intervention; 8] = [
     Intervention::TakenElsewhere,
 ];
 
-const FIRST: &str = "SAY first";
-const EXTRA: &str = "SAY extra";
-const NEXT: &str = "SAY next";
-
 /// Waits for a file; yields after the longest time that Codex allows, which no cell takes.
 const COMMAND: &str = concat!(
     r#"TOOL exec_command {"cmd": "echo ran >> ran; while [ ! -e go ]; do sleep 0.1; done", "#,
@@ -160,14 +153,7 @@ const MODEL_WITH_CHILDREN: &str = "gpt-5.4";
 /// A session in a state.
 struct Cell {
     state: State,
-    world: World,
-    host: HostProcess,
-    session: String,
-    follower: Follower,
-    sse: Sse,
-    pid: i32,
-    /// Accepted messages, in order.
-    sent: Vec<&'static str>,
+    seat: Seat,
     request: Option<String>,
     /// The agent stands still until this is dropped.
     still: Option<Stopped>,
@@ -182,30 +168,12 @@ impl Cell {
         let codex = world.home.root().join("codex-home/codex/config.toml");
         let config = std::fs::read_to_string(&codex).expect("a configuration");
         std::fs::write(&codex, format!("compact_prompt = \"{SUMMARIZE}\"\n{config}")).expect("written");
-        let host = world.start();
-        let mut body = json!({ "agent": "codex", "cwd": world.workspace(), "prompt": FIRST });
+        let mut body = json!({ "agent": "codex" });
         if state == State::Child {
             body["options"] = json!({ "model": MODEL_WITH_CHILDREN });
         }
-        let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
-        let session = made["id"].as_str().expect("an id").to_owned();
-        let mut follower = Follower::default();
-        let mut sse = follower.open(&host.client(), &session);
-        follower.until(&mut sse, "the first turn's end", is("turn.ended"));
-        let pid = agent_pid(follower.of_type("process.started")[0]);
-        let mut cell = Self {
-            state,
-            world,
-            host,
-            session,
-            follower,
-            sse,
-            pid,
-            sent: vec![FIRST],
-            request: None,
-            still: None,
-            elsewhere: None,
-        };
+        let seat = Seat::take(world, body);
+        let mut cell = Self { state, seat, request: None, still: None, elsewhere: None };
         cell.go_into_it();
         cell
     }
@@ -213,126 +181,96 @@ impl Cell {
     fn go_into_it(&mut self) {
         match self.state {
             State::NotStarted => {
-                self.still = Some(Stopped::stop(self.pid));
+                self.still = Some(Stopped::stop(self.seat.pid));
             }
             State::Question => {
-                let path = format!("/v1/sessions/{}", self.session);
+                let path = format!("/v1/sessions/{}", self.seat.session);
                 let plan = json!({ "options": { "mode": "plan" } });
-                self.client().patch(&path, &plan).expect("answers").expect_status(200);
+                self.seat.client().patch(&path, &plan).expect("answers").expect_status(200);
             }
             State::Compacting => {
-                self.post("compact", &json!({})).expect_status(202);
+                self.seat.post("compact", &json!({})).expect_status(202);
             }
             _ => {}
         }
         if let Some(prompt) = self.state.prompt() {
-            send(&self.client(), &self.session, prompt);
-            self.sent.push(prompt);
+            self.seat.send(prompt);
         }
         match self.state {
             State::Idle => {}
             State::NotStarted => {
-                self.until("the message given", |event| {
+                self.seat.until("the message given", |event| {
                     event["type"] == "submission.delivered" && event["submission"] != Value::Null
                 });
             }
             State::Streaming => {
-                self.world.model.release("text", 2);
-                self.until("text", is("item.delta"));
-                self.world.model.wait_at_gate("text", DEADLINE);
+                self.seat.world.model.release("text", 2);
+                self.seat.until("text", is("item.delta"));
+                self.seat.world.model.wait_at_gate("text", DEADLINE);
             }
             State::Command => {
-                let ran = self.world.home.workspace().join("ran");
-                self.until("the command", |event| {
+                let ran = self.seat.world.home.workspace().join("ran");
+                self.seat.until("the command", |event| {
                     event["type"] == "item.started" && event["tool_kind"] == "execute"
                 });
                 wait_until(DEADLINE, "the command runs", || ran.exists());
             }
             State::Approval | State::Question => {
-                let opened = self.until("the request", is("request.opened"));
+                let opened = self.seat.until("the request", is("request.opened"));
                 self.request = opened["request"].as_str().map(str::to_owned);
             }
             State::Compacting => {
-                self.until("its turn", is("turn.started"));
+                self.seat.until("its turn", is("turn.started"));
                 wait_until(DEADLINE, "the summary is asked for", || {
-                    self.world.model.requests_prompted_by(SUMMARIZE) == 1
+                    self.seat.world.model.requests_prompted_by(SUMMARIZE) == 1
                 });
             }
             State::Child => {
-                self.world.model.release("text", 2);
-                self.until("the child", is("child.started"));
-                self.world.model.wait_at_gate("text", DEADLINE);
+                self.seat.world.model.release("text", 2);
+                self.seat.until("the child", is("child.started"));
+                self.seat.world.model.wait_at_gate("text", DEADLINE);
                 // The parent waits for it: the call is with Codex.
-                self.until("the wait", |event| {
+                self.seat.until("the wait", |event| {
                     event["type"] == "item.started" && event.to_string().contains("wait")
                 });
             }
         }
     }
 
-    fn client(&self) -> Client {
-        self.host.client()
-    }
-
-    #[track_caller]
-    fn until(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        self.follower.until(&mut self.sse, what, wanted)
-    }
-
-    /// As [`until`](Self::until), where it may have come already.
-    #[track_caller]
-    fn until_there(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        match self.follower.events.iter().find(|event| wanted(event)) {
-            Some(event) => event.clone(),
-            None => self.until(what, wanted),
-        }
-    }
-
-    fn post(&self, what: &str, body: &Value) -> Response {
-        let path = format!("/v1/sessions/{}/{what}", self.session);
-        self.client().post(&path, body).expect("answers")
-    }
-
     /// Makes the intervention; gives what it was answered where that is all there is.
     fn intervene(&mut self, intervention: Intervention) -> Option<String> {
         match intervention {
             Intervention::Interrupt => {
-                let reply = interrupt(&self.client(), &self.session);
+                let reply = interrupt(&self.seat.client(), &self.seat.session);
                 assert_eq!(reply["recorded"], true, "{reply}");
                 self.still = None;
             }
             Intervention::Steer | Intervention::Queue => {
                 let delivery = if intervention == Intervention::Steer { "steer" } else { "queue" };
-                let reply = self.post("messages", &json!({ "content": EXTRA, "delivery": delivery }));
-                if reply.status == 409 {
-                    return Some(reply.json()["code"].as_str().expect("a code").to_owned());
+                let refusal = self.seat.send_extra(delivery);
+                if refusal.is_some() {
+                    return refusal;
                 }
-                reply.expect_status(202);
-                self.sent.push(EXTRA);
                 if intervention == Intervention::Steer && self.state == State::Streaming {
                     // It cuts what the model says; let go before, that would be over.
-                    self.taken(EXTRA);
+                    self.seat.taken(EXTRA);
                 }
                 self.let_go();
             }
             Intervention::HostKilled => {
-                self.host.kill9();
-                self.follower.until_broken(&mut self.sse);
-                self.host = self.world.start();
-                self.sse = self.follower.open(&self.host.client(), &self.session);
-                self.until("the process taken over", is("process.adopted"));
+                self.seat.kill_host();
                 self.let_go();
             }
             Intervention::KeeperKilled => {
-                kill(keepers::pid(&self.world, &self.client(), &self.session));
+                kill(keepers::pid(&self.seat.world, &self.seat.client(), &self.seat.session));
                 self.settled_as_gone();
             }
             Intervention::AgentKilled => {
-                kill(self.pid);
+                kill(self.seat.pid);
                 self.settled_as_gone();
             }
             Intervention::TakenElsewhere => {
-                kill(self.pid);
+                kill(self.seat.pid);
                 self.settled_as_gone();
                 self.elsewhere = Some(self.resumed_elsewhere());
             }
@@ -346,18 +284,18 @@ impl Cell {
 
     fn settled_as_gone(&mut self) {
         self.still = None;
-        self.until("the lease's end", is("lease.released"));
+        self.seat.until("the lease's end", is("lease.released"));
         self.open_gates();
     }
 
     /// Another process of Codex, which asks for the conversation; and what it is answered.
     fn resume_elsewhere(&self) -> (Peer, Value) {
-        let thread = self.follower.of_type("thread.linked")[0]["thread"].clone();
-        let folder = self.world.home.root().join("codex-home");
+        let thread = self.seat.follower.of_type("thread.linked")[0]["thread"].clone();
+        let folder = self.seat.world.home.root().join("codex-home");
         let home = CodexHome { home: folder.join("home"), codex_home: folder.join("codex") };
         let mut command = Command::new(codex_binary());
         command.arg("app-server").env_clear().envs(home.env());
-        command.current_dir(self.world.home.workspace()).stderr(Stdio::null());
+        command.current_dir(self.seat.world.home.workspace()).stderr(Stdio::null());
         let mut codex = Peer::start(command);
         let client = json!({ "name": "other", "title": "Other", "version": "0" });
         codex.request("initialize", json!({ "clientInfo": client, "capabilities": {} }), DEADLINE);
@@ -377,16 +315,12 @@ impl Cell {
         let (_codex, answer) = self.resume_elsewhere();
         let said = answer["error"]["message"].as_str().unwrap_or_default();
         assert!(said.contains("active writer"), "Codex let another process have it: {answer}");
-        let thread = &self.follower.of_type("thread.linked")[0]["thread"];
-        let body = json!({ "agent": "codex", "cwd": self.world.workspace(), "prompt": "SAY stolen",
-                           "adopt": { "thread": thread } });
-        let refused = self.client().post("/v1/sessions", &body).expect("answers");
-        assert_eq!(refused.status, 409, "{}", refused.text());
+        self.seat.refused_to_another_session("codex");
     }
 
     fn open_gates(&self) {
         for gate in ["door", "text", "summary"] {
-            self.world.model.open(gate);
+            self.seat.world.model.open(gate);
         }
     }
 
@@ -394,106 +328,37 @@ impl Cell {
     fn let_go(&mut self) {
         self.still = None;
         self.open_gates();
-        std::fs::write(self.world.home.workspace().join("go"), "").expect("written");
+        std::fs::write(self.seat.world.home.workspace().join("go"), "").expect("written");
         let Some(request) = &self.request else { return };
         if self.state == State::Question {
             let answers = json!({ "answers": { "q1": { "selected": ["Beta"] } } });
-            self.post(&format!("requests/{request}/answer"), &answers).expect_status(200);
+            self.seat.post(&format!("requests/{request}/answer"), &answers).expect_status(200);
         } else {
-            answer(&self.client(), &self.session, request, "accept").expect_status(200);
+            answer(&self.seat.client(), &self.seat.session, request, "accept").expect_status(200);
         }
-    }
-
-    /// Waits until the message is taken; gives how.
-    fn taken(&mut self, message: &str) -> Value {
-        let accepted = self.until_there("the message", |event| {
-            event["type"] == "submission.accepted" && event["content"][0]["text"] == message
-        });
-        let submission = accepted["submission"].clone();
-        self.until_there("the message taken", |event| {
-            event["type"] == "submission.taken" && event["submission"] == submission
-        })
-    }
-
-    /// Waits until the turn that took the message is over; gives its end.
-    fn answered(&mut self, message: &str) -> Value {
-        let turn = self.taken(message)["turn"].clone();
-        self.until_there("its turn's end", |event| event["type"] == "turn.ended" && event["turn"] == turn)
-    }
-
-    /// Waits until nothing runs, and has read the journal up to there.
-    fn until_idle(&mut self) {
-        let mut last = Value::Null;
-        let there = wait_for(DEADLINE, || {
-            last = show(&self.host.client(), &self.session);
-            (last["status"] == "idle").then_some(())
-        });
-        if there.is_none() {
-            let events: Vec<String> = self.follower.events.iter().map(Value::to_string).collect();
-            panic!("it does not become idle: {last}\n{}", events.join("\n"));
-        }
-        let head = last["cursor"].clone();
-        while self.follower.events.last().expect("a journal")["seq"].as_u64() < head["seq"].as_u64() {
-            self.until("the head", |_| true);
-        }
-    }
-
-    /// What the cell saw: from the intervention (`before`) to the moment when all was settled, and from there to the end
-    /// of the `next` message's turn.
-    fn see(&self, before: usize, settled: usize, next: &Value, refusal: Option<String>) -> Seen {
-        let names: Names<'_> = &[
-            (FIRST, "first"),
-            (self.state.prompt().unwrap_or("no work"), "work"),
-            (EXTRA, "extra"),
-            (NEXT, "next"),
-        ];
-        let events = &self.follower.events;
-        let told = tell(events, names);
-        let over = events.iter().position(|event| event == next).expect("its turn's end");
-        let mut journal = told.between(before..settled);
-        if let Some(code) = refusal {
-            journal.insert(0, format!("refused ({code})"));
-        }
-        let processes = self.follower.of_type("process.started").len();
-        let process =
-            if processes == 1 { "the same".to_owned() } else { told.last("process gone", 0..settled) };
-        Seen {
-            journal: Told::line(&journal),
-            turn: told.last("t2 ", 0..settled),
-            messages: Told::line(&[told.ends_of("work"), told.ends_of("extra")].concat()),
-            asked: Told::line(&told.ends_of_asked(0..settled)),
-            process,
-            next: Told::line(&told.between(settled..over + 1)),
-        }
-    }
-
-    /// What the agent was to run in the workspace, it ran once at most.
-    fn ran_once(&self) {
-        let ran = std::fs::read_to_string(self.world.home.workspace().join("ran")).unwrap_or_default();
-        assert!(ran.lines().count() <= 1, "a command ran more than once");
     }
 
     /// Waits until nothing of what the intervention found is open.
     fn settle(&mut self) {
         if self.state != State::Idle {
-            self.until_there("the turn's end", |event| {
+            self.seat.until_there("the turn's end", |event| {
                 event["type"] == "turn.ended" && event["turn"] == "t2"
             });
         }
-        if self.sent.contains(&EXTRA) {
-            self.answered(EXTRA);
+        if self.seat.sent.contains(&EXTRA) {
+            self.seat.answered(EXTRA);
         }
         if self.state == State::Child {
-            self.until_there("the child's end", is("child.ended"));
+            self.seat.until_there("the child's end", is("child.ended"));
         }
-        self.until_idle();
+        self.seat.until_idle();
     }
 }
 
 /// Brings a session into the state, intervenes, and compares what is seen with the table.
 fn check(state: State, intervention: Intervention) {
     let mut cell = Cell::reach(state);
-    let before = cell.follower.events.len();
+    let before = cell.seat.follower.events.len();
     let lost = matches!(
         intervention,
         Intervention::KeeperKilled | Intervention::AgentKilled | Intervention::TakenElsewhere
@@ -503,28 +368,23 @@ fn check(state: State, intervention: Intervention) {
     if !(lost && state == State::NotStarted) {
         cell.settle();
     }
-    let settled = cell.follower.events.len();
-    send(&cell.client(), &cell.session, NEXT);
-    cell.sent.push(NEXT);
+    let settled = cell.seat.follower.events.len();
+    cell.seat.send(NEXT);
     if cell.elsewhere.is_some() {
-        cell.until("word of the other", is("session.recovering"));
-        cell.until("the end of the process that was refused", is("lease.released"));
+        cell.seat.until("word of the other", is("session.recovering"));
+        cell.seat.until("the end of the process that was refused", is("lease.released"));
         cell.elsewhere = None;
-        cell.post("recover", &json!({ "action": "abandon" })).expect_status(200);
+        cell.seat.post("recover", &json!({ "action": "abandon" })).expect_status(200);
     }
-    let next = cell.answered(NEXT);
+    let next = cell.seat.answered(NEXT);
     cell.open_gates();
-    cell.post("stop", &json!({})).expect_status(202);
-    let gone = |event: &Value| event["type"] == "lease.released";
-    cell.follower.until(&mut cell.sse, "the end", gone);
-
-    let seen = cell.see(before, settled, &next, refusal);
+    let work = Work { prompt: state.prompt(), turn: "t2" };
+    let seen = cell.seat.see(&work, (before, settled), &next, refusal);
     report().saw(state.name(), intervention.name(), &seen);
-    invariants::check(&cell.world, &cell.client(), &cell.session, &cell.follower, &cell.sent);
-    cell.ran_once();
     let expected = codex_table::expected(state, intervention);
     assert!(expected.contains(&seen), "{state:?} x {intervention:?}\nsaw {seen:#?}\nnot {expected:#?}");
-    let Cell { world, host, .. } = cell;
+    cell.seat.end();
+    let Seat { world, host, .. } = cell.seat;
     world.end(host);
 }
 

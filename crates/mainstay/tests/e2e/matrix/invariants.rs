@@ -145,7 +145,7 @@ fn everything_accepted_is_settled_once(events: &[Value], sent: &[&str]) {
 }
 
 /// The model is the witness: in every request each message stands once at most, and the last request, which has the
-/// whole conversation, has exactly those that were taken.
+/// whole conversation, has exactly those that were taken. (Once the agent has summed it up, some request has them.)
 fn given_once(conversations: &[Vec<String>], follower: &Follower, sent: &[&str]) {
     let taken = follower.of_type("submission.taken");
     let taken: Vec<&Value> = taken.iter().map(|event| &event["submission"]).collect();
@@ -155,13 +155,18 @@ fn given_once(conversations: &[Vec<String>], follower: &Follower, sent: &[&str])
             assert!(times <= 1, "the model was given {text:?} {times} times: {messages:?}");
         }
     }
+    let summed_up = follower.events.iter().any(|event| event["provider_type"] == "compact_boundary");
     let own = |messages: &&Vec<String>| messages.iter().any(|message| message == sent[0]);
     let last = conversations.iter().rev().find(own).expect("a request of the session's own");
     for accepted in follower.of_type("submission.accepted") {
         let text = accepted["content"][0]["text"].as_str().expect("a text");
-        let there = last.iter().any(|message| message == text);
-        let was_taken = taken.contains(&&accepted["submission"]);
+        let has = |messages: &Vec<String>| messages.iter().any(|message| message == text);
+        let there = if summed_up { conversations.iter().any(has) } else { has(last) };
         let id = &accepted["submission"];
+        let was_taken = taken.contains(&id);
+        if !was_taken && there && stopped_in_doubt(follower, id) {
+            continue;
+        }
         let about = || {
             let about = follower.events.iter().filter(|event| {
                 event["submission"] == *id
@@ -169,13 +174,16 @@ fn given_once(conversations: &[Vec<String>], follower: &Follower, sent: &[&str])
             });
             about.map(Value::to_string).collect::<Vec<_>>().join("\n")
         };
-        assert_eq!(
-            there,
-            was_taken,
-            "{text:?}: taken is {was_taken}, and the model has {last:?}\n{}",
-            about()
-        );
+        assert_eq!(there, was_taken, "{text:?}: taken is {was_taken}, the model has {last:?}\n{}", about());
     }
+}
+
+/// Codex, stopped while it takes a message in, may keep it for the model and tell nobody: neither by an item nor in its
+/// history (measured, about one in a thousand early stops under load). All that is known is that it was stopped and is not
+/// given again.
+fn stopped_in_doubt(follower: &Follower, submission: &Value) -> bool {
+    let doubts = follower.of_type("submission.doubtful");
+    doubts.iter().any(|event| event["submission"] == *submission && event["stopped"] == true)
 }
 
 fn no_process_lives(events: &[Value]) {

@@ -5,8 +5,11 @@
 //! cell is checked in every cell (`invariants`). `docs/codex-matrix.md` is the table for people; a run also writes
 //! `target/reports/codex-matrix.md` from what its cells saw.
 
+mod claude;
+mod claude_table;
 mod codex;
 mod codex_table;
 pub(crate) mod invariants;
 mod journal;
 mod report;
+mod seat;
