@@ -25,7 +25,7 @@ usage: cargo xtask <task>
   golden           write the golden files anew
   golden --check   compare them
   bench            build with optimisation and print the measured figures
-  crash-matrix     kill each part at each point with each kind of agent, and write docs/crash-matrix.md; --long: 500 runs
+  crash-matrix     kill each part at each point, and write docs/crash-matrix.md; --long: all protocols, 600 runs
   tidy             the project's own rules about its files
 ";
 
