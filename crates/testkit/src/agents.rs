@@ -87,7 +87,20 @@ pub fn sibling_binary(name: &str) -> PathBuf {
 /// # Panics
 /// When nothing can be written at `path`.
 pub fn open_gate(path: &Path) {
-    fs::write(path, b"open\n").expect("open the gate");
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("a flag");
+    let opened =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).custom_flags(flags).open(path);
+    match opened {
+        Ok(mut gate) => gate.write_all(b"open\n").expect("open the gate"),
+        // A fifo, and the agent that made it is gone: whoever comes next finds a plain file.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
+            let open = path.with_extension("open");
+            fs::write(&open, b"open\n").and_then(|()| fs::rename(&open, path)).expect("open the gate");
+        }
+        Err(error) => panic!("the gate {} cannot be opened: {error}", path.display()),
+    }
 }
 
 fn workspace_root() -> PathBuf {

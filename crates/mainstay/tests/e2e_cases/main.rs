@@ -16,6 +16,7 @@ mod keepers;
 mod support;
 
 mod approvals;
+mod crash_matrix;
 mod flavours;
 mod framing;
 mod launches;
