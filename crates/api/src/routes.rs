@@ -210,6 +210,22 @@ pub(crate) const ROUTES: &[Route] = &[
         |call| Box::pin(agents::get(call)),
     )
     .refuses(&[Code::InvalidId, Code::AgentUnknown]),
+    Route::get(
+        "/v1/agents/{agent}/threads",
+        "Conversations in the agent's own files that a session can adopt, newest first. Starts nothing.",
+        Gives::Json(200, schema::<views::ThreadList>()),
+        |call| Box::pin(agents::threads(call)),
+    )
+    .asks::<agents::ThreadsQuery>()
+    .refuses(&[
+        Code::InvalidId,
+        Code::InvalidQuery,
+        Code::InvalidCursor,
+        Code::AgentUnknown,
+        Code::Unsupported,
+        Code::AgentFiles,
+        Code::Storage,
+    ]),
     Route::new(
         Verb::Post,
         "/v1/sessions",

@@ -9,6 +9,7 @@ use mainstay_core::session::{
 use mainstay_core::work::{ChildFields, Goal, TaskFields, TaskKind, WorkEnd};
 use mainstay_core::{Capabilities, Cursor, LaunchSnapshot, Session, SessionOptions, SubmissionId, TurnId};
 use mainstay_host::catalog::AgentEntry;
+use mainstay_host::saved_threads::{SavedThread, SavedThreads};
 use mainstay_store::SessionRow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -211,6 +212,60 @@ pub(crate) struct AgentList {
     pub(crate) agents: Vec<AgentView>,
 }
 
+/// A conversation in an agent's own files, that a session can be made of (`adopt`).
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ThreadView {
+    /// The agent's id of it.
+    pub(crate) thread: String,
+    /// Its name, or its first message.
+    pub(crate) title: Option<String>,
+    /// The folder that it works in; an adopting session names the same.
+    pub(crate) cwd: Option<String>,
+    /// When it was begun, as the agent wrote it.
+    pub(crate) started: Option<String>,
+    /// When it was written to last, Unix ms.
+    pub(crate) updated_at: i64,
+    /// The size of its record in bytes.
+    pub(crate) bytes: u64,
+    /// The session that has it already; it cannot be adopted again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<String>,
+    /// The pid of a living process that has it open; end that before it is adopted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) open_in: Option<i32>,
+}
+
+/// Conversations in an agent's own files, newest first. Reading starts no agent.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ThreadList {
+    pub(crate) threads: Vec<ThreadView>,
+    /// For the next page; absent: this is the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) after: Option<String>,
+    /// Records that could not be read.
+    pub(crate) unreadable: usize,
+}
+
+impl From<SavedThreads> for ThreadList {
+    fn from(page: SavedThreads) -> Self {
+        let view = |saved: SavedThread| ThreadView {
+            thread: saved.thread.0,
+            title: saved.title,
+            cwd: saved.cwd,
+            started: saved.started,
+            updated_at: saved.updated_at,
+            bytes: saved.bytes,
+            session: saved.session.map(|session| session.0),
+            open_in: saved.open_in,
+        };
+        Self {
+            threads: page.threads.into_iter().map(view).collect(),
+            after: page.after.map(|after| after.to_text()),
+            unreadable: page.unreadable,
+        }
+    }
+}
+
 /// Text, or content blocks as ACP has them.
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(untagged)]
@@ -260,6 +315,9 @@ pub(crate) struct OptionsBody {
     /// In the agent's own words.
     #[serde(default)]
     approval: Option<String>,
+    /// `off`, `on`, or the most tokens of one thought.
+    #[serde(default)]
+    thinking: Option<String>,
 }
 
 impl From<OptionsBody> for SessionOptions {
@@ -271,6 +329,7 @@ impl From<OptionsBody> for SessionOptions {
             mode: body.mode,
             sandbox: body.sandbox,
             approval: body.approval,
+            thinking: body.thinking,
         }
     }
 }
@@ -297,6 +356,9 @@ pub(crate) struct OptionsPatch {
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<String>")]
     approval: Option<Option<String>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<String>")]
+    thinking: Option<Option<String>>,
 }
 
 impl OptionsPatch {
@@ -311,6 +373,7 @@ impl OptionsPatch {
             mode: pick(self.mode, &before.mode),
             sandbox: pick(self.sandbox, &before.sandbox),
             approval: pick(self.approval, &before.approval),
+            thinking: pick(self.thinking, &before.thinking),
         }
     }
 }

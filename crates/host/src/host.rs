@@ -9,6 +9,7 @@ use crate::lane::{Created, Lane, LaneMessage, RegisterId, Shared};
 use crate::recovery;
 use crate::registry::Registry;
 use crate::retention;
+use crate::saved_threads::{SavedThreads, ThreadQuery};
 use crate::subscription::{FeedSubscription, Subscription};
 use mainstay_core::content::{ContentBlock, Delivery};
 use mainstay_core::operation::{Admission, Fingerprint, admit};
@@ -268,6 +269,23 @@ impl Host {
         limit: usize,
     ) -> Result<Rows<SessionRow>, HostError> {
         self.read(move |store| store.sessions(&filter, after, limit)).await
+    }
+
+    /// The conversations that an agent keeps in its own files. Starts nothing.
+    ///
+    /// # Errors
+    /// As [`crate::saved_threads::list`].
+    pub async fn saved_threads(
+        &self,
+        agent: AgentName,
+        query: ThreadQuery,
+    ) -> Result<SavedThreads, HostError> {
+        let (shared, store) = (self.shared.clone(), self.store());
+        let listing = self
+            .shared
+            .blocking
+            .run(move || crate::saved_threads::list(&shared.config, &agent, store.as_ref(), &query));
+        listing.await.map_err(|_| HostError::ShuttingDown)?
     }
 
     /// The session's whole state, folded from the store (committed state only). Starts nothing.

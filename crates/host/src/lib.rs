@@ -26,6 +26,7 @@ mod recovery;
 mod registry;
 pub mod retention;
 mod room;
+pub mod saved_threads;
 pub mod subscription;
 pub mod timeline;
 pub mod transfer;

@@ -80,6 +80,8 @@ enum Command {
     Doctor,
     /// Show the registered agents.
     Agents,
+    /// Show the conversations that an agent keeps in its own files; `run --adopt` goes on with one.
+    Threads(ThreadsArgs),
     /// Show the configuration.
     Config(ConfigArgs),
     /// Print the API's bearer token, made if there is none.
@@ -102,6 +104,21 @@ pub(crate) struct ServeArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ThreadsArgs {
+    /// The agent.
+    pub(crate) agent: String,
+    /// Only those that work in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// At most so many, the newest.
+    #[arg(long, default_value_t = 20, value_name = "COUNT")]
+    pub(crate) limit: usize,
+    /// Behind this place of an earlier answer.
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) after: Option<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// What the agent is to do.
     pub(crate) prompt: String,
@@ -117,6 +134,9 @@ pub(crate) struct RunArgs {
     /// The session's name.
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// Go on with this conversation of the agent's own files (`mainstay threads`), in the folder that it works in.
+    #[arg(long, value_name = "CONVERSATION")]
+    pub(crate) adopt: Option<String>,
     #[command(flatten)]
     pub(crate) approvals: ApprovalArgs,
     /// Leave as soon as the prompt is accepted; print the session's id.
@@ -562,6 +582,7 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Recover(args) => commands::recover::recover(&settings, &args, json).await,
                 Command::Events(args) => commands::events::print(&settings, &args, json).await,
                 Command::Agents => commands::agents::print(&settings, json).await,
+                Command::Threads(args) => commands::threads::print(&settings, &args, json).await,
                 _ => commands::doctor::look(&settings, &environment, json).await,
             }
         }),

@@ -73,6 +73,7 @@ fn every_option_has_its_word_and_a_sandbox_keeps_the_further_folders() {
         mode: Some("plan".to_owned()),
         sandbox: Some("workspace-write".to_owned()),
         approval: Some("never".to_owned()),
+        thinking: None,
     };
     harness.control("s1", "k1", set_options(changed));
     assert_eq!(

@@ -479,6 +479,7 @@ impl Session {
                 tier: None,
                 mode: None,
                 sandbox: None,
+                thinking: None,
                 approval: None,
             },
             options_before: None,

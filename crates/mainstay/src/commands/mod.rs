@@ -19,6 +19,7 @@ pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod show;
 pub(crate) mod stop;
+pub(crate) mod threads;
 pub(crate) mod token;
 pub(crate) mod transfer;
 

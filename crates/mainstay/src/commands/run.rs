@@ -37,6 +37,9 @@ pub(crate) async fn run(
     if let Some(name) = args.name {
         body["name"] = name.into();
     }
+    if let Some(thread) = args.adopt {
+        body["adopt"] = json!({ "thread": thread });
+    }
     if let Some(model) = args.model {
         body["options"] = json!({ "model": model });
     }
