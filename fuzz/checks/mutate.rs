@@ -12,6 +12,22 @@ pub(crate) fn run(inputs: &[Vec<u8>], rounds: u64, check: impl Fn(&[u8])) {
     }
 }
 
+/// Compares the inputs with the seeds of a fuzz target; `UPDATE_GOLDEN=1` writes them. Other seeds in the folder are of
+/// former findings.
+#[allow(dead_code, reason = "a session's file holds the time it was made: its seed is checked otherwise")]
+pub(crate) fn compare_with_seeds(target: &str, inputs: &[Vec<u8>]) {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
+    for (number, input) in inputs.iter().enumerate() {
+        let file = folder.join(format!("real-{number}"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some_and(|set| set == "1") {
+            let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, input));
+            assert!(written.is_ok(), "{}: {written:?}", file.display());
+        }
+        let seed = std::fs::read(&file).unwrap_or_default();
+        assert!(seed == *input, "{} is not what is made now; UPDATE_GOLDEN=1 writes it anew", file.display());
+    }
+}
+
 /// Says at which round a check panicked.
 struct Failing(u64);
 

@@ -6,8 +6,12 @@
 )]
 
 mod arrows;
+mod cases;
+mod crash_matrix;
+mod fuzz;
 mod lock;
 mod setup;
+mod sim;
 mod tasks;
 mod tidy;
 
@@ -23,10 +27,21 @@ usage: cargo xtask <task>
   golden           write the golden files anew
   golden --check   compare them
   bench            build with optimisation and print the measured figures
+  fuzz [--seconds N] [TARGET…]
+                   run the fuzz targets, each for N seconds (60), and say how to run again what they find
+  fuzz --replay TARGET FILE
+                   run one input
+  sim run          more seeds of the simulator, on all cores: --seeds N [--first S] [--flavour codex|acp|claude]
+  sim replay SEED  how one seed comes about: [--flavour F] [--step], which waits for Enter after each step
+  crash-matrix     kill each part at each point with each kind of agent, and write docs/crash-matrix.md; --long: 500 runs
   tidy             the project's own rules about its files
 ";
 
 fn main() -> ExitCode {
+    if let Some(error) = fuzz::wrap_compiler() {
+        eprintln!("xtask: the compiler cannot be run: {error}");
+        return ExitCode::FAILURE;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = workspace_root();
@@ -36,6 +51,16 @@ fn main() -> ExitCode {
         ["golden"] => tasks::golden(&root, tasks::Golden::Write).map_err(Into::into),
         ["golden", "--check"] => tasks::golden(&root, tasks::Golden::Check).map_err(Into::into),
         ["bench", rest @ ..] => tasks::bench(&root, rest).map_err(Into::into),
+        ["fuzz", rest @ ..] => fuzz::run(&root, rest).map_err(Into::into),
+        ["sim", rest @ ..] => match sim::parse(rest) {
+            Some(asked) => sim::run(&root, &asked).map_err(Into::into),
+            None => {
+                eprint!("{USAGE}");
+                return ExitCode::from(2);
+            }
+        },
+        ["crash-matrix"] => crash_matrix::run(&root, false).map_err(Into::into),
+        ["crash-matrix", "--long"] => crash_matrix::run(&root, true).map_err(Into::into),
         ["tidy"] => tidy::run(&root).map_err(Into::into),
         _ => {
             eprint!("{USAGE}");

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use crate::fuzz::{self, FuzzError};
 use crate::setup::{self, SetupError};
 use crate::tidy::{self, TidyError};
 
@@ -27,6 +28,8 @@ pub(crate) enum TestError {
     Setup(#[source] SetupError),
     #[error("tidy")]
     Tidy(#[source] TidyError),
+    #[error("fuzz")]
+    Fuzz(#[source] FuzzError),
     #[error("{step}")]
     Step { step: &'static str, source: StepError },
 }
@@ -53,7 +56,7 @@ fn shown(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-fn cargo(root: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.current_dir(root).args(arguments);
     command
@@ -129,7 +132,8 @@ fn steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), T
         println!("\nThese were not run on this machine:\n{list}");
     }
     tested?;
-    timed("doc tests", &mut || run("doc tests", &["test", "--workspace", "--doc"]))
+    timed("doc tests", &mut || run("doc tests", &["test", "--workspace", "--doc"]))?;
+    timed("fuzz", &mut || fuzz::fuzz(root, fuzz::SECONDS_IN_TEST, &[]).map_err(TestError::Fuzz))
 }
 
 fn print_times(times: &[(&'static str, Duration)], passed: bool) {

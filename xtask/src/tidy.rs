@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::arrows;
+use crate::{arrows, cases};
 
 /// Hard limit of a source file; 150 to 500 lines is what we aim at.
 const MAX_LINES: usize = 900;
@@ -58,6 +58,7 @@ pub(crate) fn run(root: &Path) -> Result<(), TidyError> {
         }
     }
     complaints.extend(arrows::check(root));
+    complaints.extend(cases::check(root));
     complaints.extend(check_lock_size(root));
     for complaint in &complaints {
         println!("tidy: {complaint}");

@@ -1,6 +1,6 @@
 //! The adapter trait and what crosses it.
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, Model};
 use mainstay_core::work::HistoryPoint;
 use mainstay_core::{
     AgentEvent, Capabilities, Decision, ItemKey, ProviderTurn, RequestId, SessionId, SessionOptions,
@@ -65,6 +65,17 @@ pub struct Frame {
     pub carries: Option<SubmissionId>,
 }
 
+/// A conversation that another client of the agent's process (its own terminal) began there. No session has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Appeared {
+    /// The provider's id of it.
+    pub thread: ThreadId,
+    /// The one that it is a branch of.
+    pub forked_from: Option<ThreadId>,
+    /// Its folder, where the agent says it.
+    pub cwd: Option<String>,
+}
+
 /// What a record or a decision was translated to, in order.
 #[derive(Debug, Default)]
 pub struct Translated {
@@ -72,6 +83,8 @@ pub struct Translated {
     pub said: Vec<Said>,
     /// For the agent.
     pub frames: Vec<Frame>,
+    /// For the host: what a new session can be made of.
+    pub appeared: Vec<Appeared>,
 }
 
 impl Translated {
@@ -116,6 +129,13 @@ pub struct ThreadContext {
     /// The conversation that the process was started for, where the protocol names it at the start.
     #[serde(default)]
     pub conversation: Option<String>,
+    /// How much is shown of a conversation that was brought here with its past: what its history has beyond that is shown
+    /// when it is opened, as far as it stands in one page. None: only what comes is shown.
+    #[serde(default)]
+    pub past: Option<Shown>,
+    /// Variables of the agent's environment that the commands which it runs must not get.
+    #[serde(default)]
+    pub kept_from_commands: Vec<String>,
 }
 
 /// What the agent's own history, read from its files, says about a message in doubt.
@@ -208,7 +228,7 @@ pub enum CannotTell {
 }
 
 /// How much of a thread's history the journal has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Shown {
     /// Nothing: all of it is to be shown.
     Nothing,
@@ -299,7 +319,18 @@ pub trait Adapter: Send + fmt::Debug {
         false
     }
 
-    /// What the agent offers, once after it was asked and answered.
+    /// As [`Self::ask_catalogue`], without what costs the agent more than a look at what it has in memory.
+    fn ask_models(&mut self, out: &mut Translated) -> bool {
+        let _ = out;
+        false
+    }
+
+    /// What the agent offered when it was asked before: options are checked against it until it says anew.
+    fn know_models(&mut self, models: &[Model]) {
+        let _ = models;
+    }
+
+    /// What the agent offers, once after it was asked and answered, or told by itself: absent parts are unchanged.
     fn take_catalogue(&mut self) -> Option<Catalogue> {
         None
     }

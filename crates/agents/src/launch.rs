@@ -130,6 +130,51 @@ pub const fn account_home_variable(kind: AgentKind) -> Option<&'static str> {
     }
 }
 
+/// Variables that agents set in the environment of the commands that they run, each with the conversation's id (measured
+/// for Codex). They mark what an agent left behind also where nothing else of its environment was passed on.
+pub const THREAD_VARIABLES: &[&str] = &["CODEX_THREAD_ID"];
+
+/// Program and arguments of the agent's own terminal, attached to a conversation in a process that listens on a socket;
+/// None: the protocol has none.
+#[must_use]
+pub fn terminal_arguments(
+    kind: AgentKind,
+    command: Vec<String>,
+    thread: &str,
+    socket: &str,
+) -> Option<Vec<String>> {
+    match kind {
+        AgentKind::Codex => {
+            let mut argv = command;
+            argv.extend(["resume".to_owned(), thread.to_owned(), "--remote".to_owned()]);
+            argv.push(format!("unix://{socket}"));
+            Some(argv)
+        }
+        AgentKind::Claude | AgentKind::Acp | AgentKind::Demo => None,
+    }
+}
+
+/// The arguments with which an agent speaks over standard input and output for a look at what it offers; None: it cannot
+/// be asked without a session.
+#[must_use]
+pub const fn glimpse_arguments(kind: AgentKind) -> Option<&'static [&'static str]> {
+    match kind {
+        AgentKind::Codex => Some(&["app-server"]),
+        AgentKind::Claude | AgentKind::Acp | AgentKind::Demo => None,
+    }
+}
+
+/// The whole environment of an agent: what it is allowed, with its account home.
+#[must_use]
+pub fn environment(kind: AgentKind, request: &LaunchRequest) -> Vec<(String, String)> {
+    let mut env = request.env.clone();
+    if let (Some(home), Some(variable)) = (&request.account_home, account_home_variable(kind)) {
+        env.retain(|(name, _)| name != variable);
+        env.push((variable.to_owned(), home.display().to_string()));
+    }
+    env
+}
+
 /// Makes the plan of a protocol.
 ///
 /// # Errors
@@ -138,14 +183,10 @@ pub fn plan(kind: AgentKind, request: &LaunchRequest) -> Result<LaunchPlan, Plan
     if request.command.is_empty() {
         return Err(PlanError::EmptyCommand);
     }
-    let mut env = request.env.clone();
+    let env = environment(kind, request);
     let mut argv = request.command.clone();
     Ok(match kind {
         AgentKind::Codex => {
-            if let Some(home) = &request.account_home {
-                env.retain(|(name, _)| name != "CODEX_HOME");
-                env.push(("CODEX_HOME".to_owned(), home.display().to_string()));
-            }
             argv.extend(["app-server", "--listen", "unix://{socket}"].map(str::to_owned));
             LaunchPlan {
                 argv,

@@ -98,10 +98,17 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
+/// A message without the byte order mark that some programs write before their first line. (A carriage return at its end
+/// is white space of JSON.)
+#[must_use]
+pub fn without_mark(message: &[u8]) -> &[u8] {
+    message.strip_prefix(b"\xef\xbb\xbf").unwrap_or(message)
+}
+
 /// Reads the envelope of a message. None: it is no JSON-RPC message.
 #[must_use]
 pub fn read(message: &[u8]) -> Option<Inbound<'_>> {
-    let envelope: Envelope<'_> = serde_json::from_slice(message).ok()?;
+    let envelope: Envelope<'_> = serde_json::from_slice(without_mark(message)).ok()?;
     match (envelope.id, envelope.method) {
         (Some(id), Some(method)) if id.get() != "null" => {
             Some(Inbound::Request { id, method: method.0, params: envelope.params })
@@ -134,7 +141,7 @@ pub fn body(raw: Option<&RawValue>) -> Value {
 /// The whole of a message that was read before, for passing it on unmodelled.
 #[must_use]
 pub fn whole(message: &[u8]) -> Value {
-    serde_json::from_slice(message).unwrap_or(Value::Null)
+    serde_json::from_slice(without_mark(message)).unwrap_or(Value::Null)
 }
 
 /// The beginning of something unreadable, bounded by [`HEAD_CHARS`].

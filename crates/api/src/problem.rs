@@ -132,6 +132,8 @@ codes! {
     NewerFile = "newer_file", 422, "The file needs a newer version", retryable: false;
     /// The content is empty.
     EmptyContent = "empty_content", 422, "The content is empty", retryable: false;
+    /// The agent was asked and did not answer.
+    AgentFailed = "agent_failed", 502, "The agent did not answer", retryable: true;
     /// A defect of this program.
     Internal = "internal", 500, "A defect of the host", retryable: false;
     /// The session's records cannot be read.
@@ -277,6 +279,7 @@ impl From<HostError> for Problem {
             HostError::IdConflict { .. } => Self::new(Code::IdConflict, error.to_string()),
             HostError::Storage(ref write) => Self { detail: chain(&error), ..Self::from_write(write) },
             HostError::Read(_) => Self::new(Code::Storage, chain(&error)),
+            HostError::AgentFailed { .. } => Self::new(Code::AgentFailed, error.to_string()),
             HostError::Unreadable { .. } => Self::new(Code::SessionUnreadable, error.to_string()),
             HostError::KeeperUnknown(_) => Self::new(Code::KeeperUnknown, error.to_string()),
             HostError::KeeperClaimed { ref session, .. } => {

@@ -4,7 +4,8 @@ use crate::app::App;
 use crate::body;
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    NoQuery, agents, controls, events, host, keepers, messages, meta, process, requests, sessions, transfer,
+    NoQuery, agents, controls, events, host, keepers, messages, meta, process, requests, sessions, terminals,
+    transfer,
 };
 use crate::peer::Peer;
 use crate::problem::{Code, Problem};
@@ -211,20 +212,49 @@ pub(crate) const ROUTES: &[Route] = &[
     )
     .refuses(&[Code::InvalidId, Code::AgentUnknown]),
     Route::get(
+        "/v1/agents/{agent}/models",
+        "The agent's models as it listed them last. Starts nothing.",
+        Gives::Json(200, schema::<agents::ModelsView>()),
+        |call| Box::pin(agents::models(call)),
+    )
+    .asks::<agents::ModelsQuery>()
+    .refuses(&[Code::InvalidId, Code::AgentUnknown]),
+    Route::new(
+        Verb::Post,
+        "/v1/agents/{agent}/models/refresh",
+        "Asks the agent what it offers, in a process of its own that is gone afterwards. Not for agents.",
+        Gives::Json(200, schema::<agents::ModelsView>()),
+        |call| Box::pin(agents::refresh(call)),
+    )
+    .takes::<process::NoBody>()
+    .refuses(&[Code::InvalidId, Code::AgentUnknown, Code::Unsupported, Code::AgentFailed, Code::FromAgent]),
+    Route::get(
+        "/v1/agents/{agent}/account",
+        "Who is signed in and what is left of the account's limits, as the agent told last. Starts nothing.",
+        Gives::Json(200, schema::<agents::AccountView>()),
+        |call| Box::pin(agents::account(call)),
+    )
+    .refuses(&[Code::InvalidId, Code::AgentUnknown]),
+    Route::get(
+        "/v1/agents/{agent}/tools",
+        "Skills and MCP servers, as the agent told last. Starts nothing.",
+        Gives::Json(200, schema::<agents::ToolsView>()),
+        |call| Box::pin(agents::tools(call)),
+    )
+    .refuses(&[Code::InvalidId, Code::AgentUnknown]),
+    Route::get(
         "/v1/agents/{agent}/threads",
-        "Conversations in the agent's own files that a session can adopt, newest first. Starts nothing.",
-        Gives::Json(200, schema::<views::ThreadList>()),
+        "Conversations in the agent's own home with which a session can begin, the newest first. Starts nothing.",
+        Gives::Json(200, schema::<agents::ThreadsView>()),
         |call| Box::pin(agents::threads(call)),
     )
     .asks::<agents::ThreadsQuery>()
     .refuses(&[
         Code::InvalidId,
-        Code::InvalidQuery,
-        Code::InvalidCursor,
         Code::AgentUnknown,
         Code::Unsupported,
         Code::AgentFiles,
-        Code::Storage,
+        Code::FromAgent,
     ]),
     Route::new(
         Verb::Post,
@@ -373,6 +403,22 @@ pub(crate) const ROUTES: &[Route] = &[
         |call| Box::pin(messages::resume_queue(call)),
     )
     .refuses(SESSION),
+    Route::get(
+        "/v1/sessions/{session}/terminal",
+        "How the agent's own terminal is started beside the running session. As a stream, the terminal counts as attached \
+for as long as it is read: the agent is not put to rest meanwhile. Not for agents.",
+        Gives::PageOrStream(schema::<terminals::TerminalView>()),
+        |call| Box::pin(terminals::terminal(call)),
+    )
+    .refuses(&[
+        Code::InvalidId,
+        Code::SessionUnknown,
+        Code::SessionUnreadable,
+        Code::SubmissionState,
+        Code::QueueFull,
+        Code::Unsupported,
+        Code::FromAgent,
+    ]),
     Route::new(
         Verb::Post,
         "/v1/sessions/{session}/interrupt",

@@ -5,7 +5,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, Response, header};
 use hyper::body::Frame;
 use mainstay_core::Cursor;
-use mainstay_host::{Delivered, FeedDelivered, FeedSubscription, Host, HostError, Subscription};
+use mainstay_host::{Attached, Delivered, FeedDelivered, FeedSubscription, Host, HostError, Subscription};
 use mainstay_store::FeedRow;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -84,7 +84,8 @@ pub(crate) fn session_events(
     session: String,
     subscription: Subscription,
 ) -> Response<Body> {
-    respond(SessionSource { host, stop, session, subscription, caught_up: false, ended: false })
+    let (caught_up, ended) = (false, false);
+    respond(SessionSource { host, stop, session, subscription, caught_up, ended })
 }
 
 struct SessionSource {
@@ -189,6 +190,59 @@ fn write_lines<'a>(epoch: u64, lines: impl Iterator<Item = (u64, &'a str, &'a [u
         chunk.extend_from_slice(b"\n\n");
     }
     chunk.into()
+}
+
+/// Keeps a terminal attached for as long as it is read.
+pub(crate) fn terminal(
+    host: Arc<Host>,
+    stop: Stop,
+    session: String,
+    process: String,
+    first: Value,
+    attached: Attached,
+) -> Response<Body> {
+    respond(TerminalSource {
+        host,
+        stop,
+        session,
+        process,
+        first: Some(first),
+        over: false,
+        _attached: attached,
+    })
+}
+
+struct TerminalSource {
+    host: Arc<Host>,
+    stop: Stop,
+    session: String,
+    /// The process that the terminal talks to.
+    process: String,
+    /// What it is started with, until that was said.
+    first: Option<Value>,
+    over: bool,
+    _attached: Attached,
+}
+
+impl Source for TerminalSource {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.over || self.stop.is_asked() {
+            return None;
+        }
+        if let Some(first) = self.first.take() {
+            return Some(marker("terminal", &first));
+        }
+        tokio::select! {
+            _ = self.stop.asked() => return None,
+            () = tokio::time::sleep(HEARTBEAT) => {}
+        }
+        let still = self.host.terminal(&self.session).await.is_ok_and(|plan| plan.process == self.process);
+        if still {
+            return Some(heartbeat(self.host.now()));
+        }
+        self.over = true;
+        Some(marker("gone", &json!({ "type": "gone", "process": self.process })))
+    }
 }
 
 /// Streams the host feed.

@@ -4,12 +4,11 @@ use mainstay_core::content::{ContentBlock, DeliveryTaken, PermissionOption};
 use mainstay_core::event::{ImportedFrom, QueueReason, RequestDeadline, SettlesBy};
 use mainstay_core::question::Question;
 use mainstay_core::session::{
-    Limits, OpenRequest, OpenSubmission, Owed, RequestState, Spent, SubmissionState,
+    Limits, Link, OpenRequest, OpenSubmission, Owed, RequestState, RewoundTurns, Spent, SubmissionState,
 };
 use mainstay_core::work::{ChildFields, Goal, TaskFields, TaskKind, WorkEnd};
 use mainstay_core::{Capabilities, Cursor, LaunchSnapshot, Session, SessionOptions, SubmissionId, TurnId};
 use mainstay_host::catalog::AgentEntry;
-use mainstay_host::saved_threads::{SavedThread, SavedThreads};
 use mainstay_store::SessionRow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -67,6 +66,13 @@ pub(crate) struct SessionView {
     /// The provider's conversation. Only where one session is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) thread: Option<String>,
+    /// Its conversations so far, oldest first. Only where one session is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) chain: Option<ChainView>,
+    /// Turns that the agent does not have any more because somebody went back behind them; the journal keeps what they were.
+    /// Only where one session is read, and only where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rewound: Option<Vec<RewoundTurns>>,
     /// Messages that are not settled. Only where one session is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) queue_length: Option<usize>,
@@ -107,6 +113,8 @@ impl SessionView {
             spent: None,
             owed: None,
             thread: None,
+            chain: None,
+            rewound: None,
             queue_length: None,
             open_requests: None,
             turn: None,
@@ -147,6 +155,8 @@ impl SessionView {
             spent: Some(session.spent),
             owed: Some(session.owed()),
             thread: session.thread().map(|thread| thread.0.clone()),
+            chain: Some(ChainView { links: session.chain.clone(), cut: session.chain_cut }),
+            rewound: (!session.rewound.is_empty()).then(|| session.rewound.iter().cloned().collect()),
             queue_length: Some(session.submissions.len()),
             open_requests: Some(
                 session.requests.iter().filter(|open| open.state == RequestState::Pending).count(),
@@ -155,6 +165,15 @@ impl SessionView {
             process: session.process.as_ref().map(|process| process.0.clone()),
         }
     }
+}
+
+/// The conversations of a session.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ChainView {
+    /// The first one, which says where the session came from, and the latest.
+    pub(crate) links: Vec<Link>,
+    /// How many stood between the first one and the others and are not kept here; their events are in the journal.
+    pub(crate) cut: u64,
 }
 
 /// A page of sessions, newest first.
@@ -210,60 +229,6 @@ impl From<AgentEntry> for AgentView {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct AgentList {
     pub(crate) agents: Vec<AgentView>,
-}
-
-/// A conversation in an agent's own files, that a session can be made of (`adopt`).
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ThreadView {
-    /// The agent's id of it.
-    pub(crate) thread: String,
-    /// Its name, or its first message.
-    pub(crate) title: Option<String>,
-    /// The folder that it works in; an adopting session names the same.
-    pub(crate) cwd: Option<String>,
-    /// When it was begun, as the agent wrote it.
-    pub(crate) started: Option<String>,
-    /// When it was written to last, Unix ms.
-    pub(crate) updated_at: i64,
-    /// The size of its record in bytes.
-    pub(crate) bytes: u64,
-    /// The session that has it already; it cannot be adopted again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) session: Option<String>,
-    /// The pid of a living process that has it open; end that before it is adopted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) open_in: Option<i32>,
-}
-
-/// Conversations in an agent's own files, newest first. Reading starts no agent.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ThreadList {
-    pub(crate) threads: Vec<ThreadView>,
-    /// For the next page; absent: this is the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) after: Option<String>,
-    /// Records that could not be read.
-    pub(crate) unreadable: usize,
-}
-
-impl From<SavedThreads> for ThreadList {
-    fn from(page: SavedThreads) -> Self {
-        let view = |saved: SavedThread| ThreadView {
-            thread: saved.thread.0,
-            title: saved.title,
-            cwd: saved.cwd,
-            started: saved.started,
-            updated_at: saved.updated_at,
-            bytes: saved.bytes,
-            session: saved.session.map(|session| session.0),
-            open_in: saved.open_in,
-        };
-        Self {
-            threads: page.threads.into_iter().map(view).collect(),
-            after: page.after.map(|after| after.to_text()),
-            unreadable: page.unreadable,
-        }
-    }
 }
 
 /// Text, or content blocks as ACP has them.

@@ -83,6 +83,9 @@ pub struct Capabilities {
     /// What was left running in the background can be stopped as a whole.
     #[serde(default)]
     pub stop_background: bool,
+    /// The agent's own terminal can be attached to a running process.
+    #[serde(default)]
+    pub terminal: bool,
     /// One process holds the threads of several sessions, and a thread can be left without ending it.
     #[serde(default)]
     pub close_thread: bool,
@@ -116,6 +119,7 @@ impl Capabilities {
             stop_tasks: false,
             stop_children: false,
             stop_background: false,
+            terminal: false,
             close_thread: false,
         }
     }

@@ -1,11 +1,12 @@
 //! The journal's events. Their serialized form is public (contract section 3) and stored for ever: fields may be
 //! added with a default, never changed in meaning.
 
+mod names;
 mod reasons;
 
 pub use reasons::{
     EpochReason, ImportedFrom, LeaseEnd, LeftOut, OptionsState, QueueReason, RequestDeadline, RequestEnd,
-    SettlesBy, StopReach, ThreadOrigin,
+    SettlesBy, StopReach, StopStep, ThreadOrigin,
 };
 
 use crate::agent::{AgentInfo, NoticeLevel, TakenProof};
@@ -15,11 +16,11 @@ use crate::content::{
 };
 use crate::process::{CloseOrder, ProcessExit, ProcessId, Stray};
 use crate::question::{Elicitation, Question};
-use crate::session::{Budget, Limits, Spent};
+use crate::session::{Budget, Limits, Spent, StopTarget};
 use crate::work::{ChildFields, Control, ControlEnd, Goal, Provenance, TaskFields, TaskKind, WorkEnd};
 use crate::{
-    ControlId, Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId, RequestKey,
-    SessionId, SessionOptions, SubmissionId, TaskId, TaskKey, ThreadId, TurnId,
+    ControlId, Cursor, Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId,
+    RequestKey, SessionId, SessionOptions, SubmissionId, TaskId, TaskKey, ThreadId, TurnId,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -93,6 +94,12 @@ pub enum Event {
         /// The thread.
         thread: ThreadId,
     },
+    /// A write that carried an older fence than the record's was refused and changed nothing; said once for each fence.
+    #[serde(rename = "lease.refused")]
+    LeaseRefused {
+        /// The fence that it carried.
+        carried: Fence,
+    },
     /// Nobody may write; the event's fence is over.
     #[serde(rename = "lease.released")]
     LeaseReleased {
@@ -138,6 +145,14 @@ pub enum Event {
         /// Whose order.
         order: CloseOrder,
     },
+    /// It goes on with other sessions: this one ends its work there and leaves.
+    #[serde(rename = "process.leaving")]
+    ProcessLeaving {
+        /// Which.
+        process: ProcessToken,
+        /// The sessions that it goes on with.
+        others: Vec<SessionId>,
+    },
     /// It is proven gone.
     #[serde(rename = "process.exited")]
     ProcessExited {
@@ -164,6 +179,10 @@ pub enum Event {
         /// The head before.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         previous: Option<ThreadId>,
+        /// Links that the session's record does not keep any more, in all: those after the first one, where the chain
+        /// came from. Their own events tell what they were.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        cut: u64,
     },
     /// The message is durable.
     #[serde(rename = "submission.accepted")]
@@ -464,6 +483,9 @@ pub enum Event {
         /// Whether the agent confirmed; absent where it cannot.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         confirmed: Option<bool>,
+        /// Where the answer that won stands in the journal; absent: nobody here answered.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answered: Option<Cursor>,
         /// Nobody had answered when its process died: the agent is started again, and where its history shows it
         /// unanswered too, it is asked again as a new request that names this one.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -479,7 +501,7 @@ pub enum Event {
         #[serde(default)]
         reach: StopReach,
     },
-    /// The agent did not react to a stop in its time: its process is being ended.
+    /// The agent did not react to a stop in its time: it is taken further.
     #[serde(rename = "stop.escalated")]
     StopEscalated {
         /// The turn, where one is known.
@@ -487,6 +509,19 @@ pub enum Event {
         turn: Option<TurnId>,
         /// How long was waited, in milliseconds.
         waited_ms: u64,
+        /// What is done now.
+        #[serde(default)]
+        step: StopStep,
+    },
+    /// All that a stop can do without ending the process is done, and this remains. Ending the process would end the
+    /// work of others too: that is done on an order only (`stop` with `kill`).
+    #[serde(rename = "stop.blocked")]
+    StopBlocked {
+        /// What did not end; empty: only the agent's answer that it let the conversation go is missing.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        remaining: Vec<StopTarget>,
+        /// The sessions that the process would end with it.
+        others: Vec<SessionId>,
     },
     /// The agent tries something again by itself.
     #[serde(rename = "turn.retrying")]
@@ -687,7 +722,7 @@ pub enum Event {
         /// The turn that it stops.
         turn: TurnId,
     },
-    /// The agent dropped its latest turns; the journal keeps what they were.
+    /// The agent dropped its latest turns; the journal keeps what they were, so the epoch and all cursors go on.
     #[serde(rename = "thread.rewound")]
     ThreadRewound {
         /// The first turn that it does not have any more.
@@ -695,6 +730,9 @@ pub enum Event {
         /// Where the agent's next process takes the thread up, as its history names it; absent: the living one went back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resume_at: Option<String>,
+        /// The last one; absent in old journals: the latest turn until then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last: Option<TurnId>,
     },
     /// Something to be seen.
     #[serde(rename = "notice")]
@@ -758,89 +796,9 @@ pub struct Stamped {
     pub event: Event,
 }
 
-impl Event {
-    /// The type, as in the serialized tag.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::SessionCreated { .. } => "session.created",
-            Self::SessionUpdated { .. } => "session.updated",
-            Self::SessionImported { .. } => "session.imported",
-            Self::SessionDeleted {} => "session.deleted",
-            Self::LeaseReserved { .. } => "lease.reserved",
-            Self::LeaseHeld { .. } => "lease.held",
-            Self::LeaseReleased { .. } => "lease.released",
-            Self::ProcessStarted { .. } => "process.started",
-            Self::ProcessReady { .. } => "process.ready",
-            Self::ProcessAdopted { .. } => "process.adopted",
-            Self::ProcessUnverifiable { .. } => "process.unverifiable",
-            Self::ProcessStopping { .. } => "process.stopping",
-            Self::ProcessExited { .. } => "process.exited",
-            Self::StraysFound { .. } => "strays.found",
-            Self::ThreadLinked { .. } => "thread.linked",
-            Self::SubmissionAccepted { .. } => "submission.accepted",
-            Self::SubmissionQueued { .. } => "submission.queued",
-            Self::SubmissionChanged { .. } => "submission.changed",
-            Self::SubmissionDelivered { .. } => "submission.delivered",
-            Self::SubmissionTaken { .. } => "submission.taken",
-            Self::SubmissionRejected { .. } => "submission.rejected",
-            Self::SubmissionCancelled { .. } => "submission.cancelled",
-            Self::SubmissionDropped { .. } => "submission.dropped",
-            Self::SubmissionDoubtful { .. } => "submission.doubtful",
-            Self::InputRefused { .. } => "input.refused",
-            Self::TurnStarted { .. } => "turn.started",
-            Self::TurnUpdated { .. } => "turn.updated",
-            Self::TurnWaiting { .. } => "turn.waiting",
-            Self::TurnResumed { .. } => "turn.resumed",
-            Self::TurnEnded { .. } => "turn.ended",
-            Self::ItemStarted { .. } => "item.started",
-            Self::ItemDelta { .. } => "item.delta",
-            Self::ItemUpdated { .. } => "item.updated",
-            Self::ItemCompleted { .. } => "item.completed",
-            Self::RequestOpened { .. } => "request.opened",
-            Self::RequestAnswered { .. } => "request.answered",
-            Self::RequestClosed { .. } => "request.closed",
-            Self::InterruptRequested { .. } => "interrupt.requested",
-            Self::StopEscalated { .. } => "stop.escalated",
-            Self::RequestUpdated { .. } => "request.updated",
-            Self::TurnRetrying { .. } => "turn.retrying",
-            Self::TaskStarted { .. } => "task.started",
-            Self::TaskUpdated { .. } => "task.updated",
-            Self::TaskEnded { .. } => "task.ended",
-            Self::ChildStarted { .. } => "child.started",
-            Self::ChildUpdated { .. } => "child.updated",
-            Self::ChildEnded { .. } => "child.ended",
-            Self::GoalUpdated { .. } => "goal.updated",
-            Self::ControlAsked { .. } => "control.asked",
-            Self::ControlTold { .. } => "control.told",
-            Self::ControlEnded { .. } => "control.ended",
-            Self::PlanUpdated { .. } => "plan.updated",
-            Self::UsageUpdated { .. } => "usage.updated",
-            Self::OptionsUpdated { .. } => "options.updated",
-            Self::CommandsUpdated { .. } => "commands.updated",
-            Self::StartRetrying { .. } => "start.retrying",
-            Self::LimitsUpdated { .. } => "limits.updated",
-            Self::SpentUpdated { .. } => "spent.updated",
-            Self::BudgetReached { .. } => "budget.reached",
-            Self::ThreadRewound { .. } => "thread.rewound",
-            Self::Notice { .. } => "notice",
-            Self::SessionRecovering { .. } => "session.recovering",
-            Self::ProviderFrame { .. } => "provider.frame",
-            Self::EpochStarted { .. } => "epoch.started",
-        }
-    }
-
-    /// The item that the event is about.
-    #[must_use]
-    pub const fn item(&self) -> Option<&ItemId> {
-        match self {
-            Self::ItemStarted { item, .. }
-            | Self::ItemDelta { item, .. }
-            | Self::ItemUpdated { item, .. }
-            | Self::ItemCompleted { item, .. } => Some(item),
-            _ => None,
-        }
-    }
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Absent, null and a value are three things.

@@ -1,7 +1,7 @@
 //! What pins a session at its creation.
 
 use crate::work::ThreadSource;
-use crate::{AgentName, HostId};
+use crate::{AgentName, HostId, SessionId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -38,6 +38,9 @@ pub struct LaunchSnapshot {
     /// Where the first thread comes from; absent: it is made anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<ThreadSource>,
+    /// The session in whose agent another client (the agent's own terminal) began this one's conversation, where shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<SessionId>,
 }
 
 impl LaunchSnapshot {

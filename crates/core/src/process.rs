@@ -1,6 +1,6 @@
 //! What the host knows of an agent process, as facts the session can settle by. Every fact is proven or says why not.
 
-use crate::ProcessToken;
+use crate::{ProcessToken, SessionId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -164,6 +164,13 @@ pub enum ProcessFact {
     Adopted {
         /// Which.
         process: ProcessToken,
+    },
+    /// It was to be ended for this session and goes on with others.
+    GoesOn {
+        /// Which.
+        process: ProcessToken,
+        /// With these.
+        others: Vec<SessionId>,
     },
     /// It can be proven neither alive nor gone.
     Unverifiable {

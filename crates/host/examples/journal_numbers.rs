@@ -79,6 +79,7 @@ impl Machine {
             env_names: Vec::new(),
             command: None,
             source: None,
+            beside: None,
         };
         let mut out = Out::default();
         let options = SessionOptions::default();
@@ -348,6 +349,7 @@ fn config(folder: &Path, home: &Path) -> HostConfig {
         max_processes: 1,
         max_starting: 1,
         retention: Retention::default(),
+        limits: Default::default(),
         agents: BTreeMap::from([(AgentName::from("absent"), agent)]),
         environment: Vec::new(),
         keeper_program: "/nowhere/keeper".into(),

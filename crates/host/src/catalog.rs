@@ -168,6 +168,7 @@ pub(crate) fn pin(config: &HostConfig, request: &NewSessionRequest) -> Result<La
         env_names: agent.env.keys().cloned().collect(),
         command: command(config, agent).map(|command| command.join(" ")),
         source: request.source.clone(),
+        beside: None,
     })
 }
 

@@ -3,6 +3,7 @@
 use crate::fault::FaultPlan;
 use crate::retention::Retention;
 use mainstay_agents::AgentKind;
+use mainstay_core::session::Limits;
 use mainstay_core::{AgentName, HostId};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,6 +31,11 @@ pub struct AgentConfig {
     pub isolation: Isolation,
     /// How many may share one.
     pub sessions_per_process: usize,
+    /// Variables of `env` and `env_pass` that the commands which the agent runs get too, where it tells its own environment
+    /// and theirs apart.
+    pub command_env: Vec<String>,
+    /// How long an agent may try the same thing again; set as a limit of each session at its creation. None: without end.
+    pub stall_limit: Option<Duration>,
 }
 
 impl AgentConfig {
@@ -44,7 +50,27 @@ impl AgentConfig {
             env_pass: Vec::new(),
             isolation: Isolation::default(),
             sessions_per_process: SESSIONS_PER_PROCESS,
+            command_env: Vec::new(),
+            stall_limit: None,
         }
+    }
+
+    /// Variables of the agent's environment that are the agent's alone: all that are configured for it, and of those that
+    /// are let through those that name a secret. Sorted.
+    #[must_use]
+    pub fn kept_from_commands(&self) -> Vec<String> {
+        let secret = |name: &&String| {
+            let name = name.to_ascii_uppercase();
+            ["KEY", "SECRET", "TOKEN", "PASSWORD", "CREDENTIAL"].iter().any(|word| name.contains(word))
+        };
+        let own = self.env.keys().chain(self.env_pass.iter().filter(secret));
+        let given = |name: &&String| {
+            PASSED_VARIABLES.contains(&name.as_str()) || self.command_env.iter().any(|given| given == *name)
+        };
+        let mut kept: Vec<String> = own.filter(|name| !given(name)).cloned().collect();
+        kept.sort();
+        kept.dedup();
+        kept
     }
 }
 
@@ -84,6 +110,8 @@ pub struct HostConfig {
     pub max_starting: usize,
     /// How long what is kept.
     pub retention: Retention,
+    /// Budgets and default answers of sessions that are created without their own.
+    pub limits: Limits,
     /// Agents by name.
     pub agents: BTreeMap<AgentName, AgentConfig>,
     /// The host's environment, from which allow-listed variables are passed on.
@@ -108,5 +136,20 @@ impl HostConfig {
             self.environment.iter().filter(|(name, _)| passed(name)).cloned().collect();
         env.extend(agent.env.iter().map(|(name, value)| (name.clone(), value.clone())));
         env.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_get_what_is_no_secret_or_named_for_them() {
+        let mut agent = AgentConfig::new(AgentKind::Codex, vec!["codex".to_owned()]);
+        agent.env = ["API_KEY", "HOME", "GOPATH"].map(|name| (name.to_owned(), "x".to_owned())).into();
+        agent.env_pass = ["SSH_AUTH_SOCK", "GITHUB_TOKEN", "API_KEY"].map(str::to_owned).to_vec();
+        assert_eq!(agent.kept_from_commands(), ["API_KEY", "GITHUB_TOKEN", "GOPATH"]);
+        agent.command_env = vec!["GOPATH".to_owned()];
+        assert_eq!(agent.kept_from_commands(), ["API_KEY", "GITHUB_TOKEN"]);
     }
 }

@@ -18,7 +18,7 @@ pub enum StartError {
         pid: String,
     },
     /// The home cannot be used.
-    #[error("cannot use {path}")]
+    #[error("cannot use {path}; MAINSTAY_HOME names another state folder")]
     Home {
         /// What.
         path: PathBuf,
@@ -86,6 +86,14 @@ pub enum HostError {
     /// The store could not be read.
     #[error("the store could not be read")]
     Read(#[source] ReadError),
+    /// An agent that was started for a look did not answer.
+    #[error("agent {agent} could not be asked: {why}")]
+    AgentFailed {
+        /// Which.
+        agent: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// The session's records cannot be read.
     #[error("session {session} cannot be loaded: {why}")]
     Unreadable {

@@ -1,19 +1,21 @@
 //! The host: what the API and the command line talk to.
 
 use crate::catalog;
+use crate::catalogues::Catalogues;
 use crate::config::HostConfig;
 use crate::error::{HostError, StartError};
 use crate::hub::Hubs;
-use crate::keeping::{Blocking, Keepers, MachineClock, Seams};
+use crate::keeping::{Blocking, Keepers, MachineClock, Planted, Seams};
 use crate::lane::{Created, Lane, LaneMessage, RegisterId, Shared};
 use crate::recovery;
 use crate::registry::Registry;
 use crate::retention;
-use crate::saved_threads::{SavedThreads, ThreadQuery};
+use crate::rollouts::Rollouts;
 use crate::subscription::{FeedSubscription, Subscription};
 use mainstay_core::content::{ContentBlock, Delivery};
 use mainstay_core::operation::{Admission, Fingerprint, admit};
 use mainstay_core::process::CloseOrder;
+use mainstay_core::session::{Limits, Past};
 use mainstay_core::work::ThreadSource;
 use mainstay_core::{
     AgentName, Capabilities, Command, Cursor, LaunchSnapshot, Refusal, RefusalCode, Reply, Session,
@@ -83,6 +85,8 @@ pub struct NewSessionRequest {
     pub name: Option<String>,
     /// To begin with.
     pub options: SessionOptions,
+    /// Budgets and default answers; what is absent is what the host's configuration says.
+    pub limits: Limits,
     /// Further folders.
     pub additional_directories: Vec<String>,
     /// As ACP names them.
@@ -120,7 +124,7 @@ pub struct Found {
 pub struct Host {
     shared: Arc<Shared>,
     /// Held for life: one host per home.
-    _lock: Option<File>,
+    _lock: Option<HomeLock>,
     operations: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     unclaimed: Mutex<Vec<String>>,
     recovered: tokio::sync::watch::Receiver<bool>,
@@ -271,23 +275,6 @@ impl Host {
         self.read(move |store| store.sessions(&filter, after, limit)).await
     }
 
-    /// The conversations that an agent keeps in its own files. Starts nothing.
-    ///
-    /// # Errors
-    /// As [`crate::saved_threads::list`].
-    pub async fn saved_threads(
-        &self,
-        agent: AgentName,
-        query: ThreadQuery,
-    ) -> Result<SavedThreads, HostError> {
-        let (shared, store) = (self.shared.clone(), self.store());
-        let listing = self
-            .shared
-            .blocking
-            .run(move || crate::saved_threads::list(&shared.config, &agent, store.as_ref(), &query));
-        listing.await.map_err(|_| HostError::ShuttingDown)?
-    }
-
     /// The session's whole state, folded from the store (committed state only). Starts nothing.
     ///
     /// # Errors
@@ -308,7 +295,16 @@ impl Host {
                 }
             }
         });
-        folding.await.map_err(|_| HostError::ShuttingDown)?
+        let read = folding.await.map_err(|_| HostError::ShuttingDown)?;
+        if let Ok((row, _)) = &read
+            && self.shared.has_planted(Planted::ReadingStarts)
+        {
+            let (answer, _unread) = oneshot::channel();
+            let command = Box::new(Command::Start);
+            let start = LaneMessage::Command { command, register: None, operation: None, answer };
+            send_to_lane(&self.shared, row.key, start).await;
+        }
+        read
     }
 
     /// Makes a session, and hands it its first message if there is one.
@@ -325,6 +321,7 @@ impl Host {
             return Ok((SessionId(String::new()), replay));
         }
         let launch = catalog::pin(&self.shared.config, &request)?;
+        let request = NewSessionRequest { limits: request.limits.or(&self.shared.config.limits), ..request };
         let id = request.id.clone().unwrap_or_else(|| SessionId(Self::fresh_id("ses")));
         let _same_session = self.turn(&format!("session {id}")).await;
         let fingerprint = creation_fingerprint(&request);
@@ -345,9 +342,10 @@ impl Host {
         }
         // Only now: the session of a creation that is asked for again has the conversation itself.
         self.refuse_taken_thread(&launch).await?;
+        let past = self.past_of(&launch).await?;
         let (answer, answered) = oneshot::channel();
         let created =
-            Created::new(&self.shared, id.clone(), launch, request, fingerprint, operation, answer)?;
+            Created::new(&self.shared, id.clone(), launch, request, fingerprint, past, operation, answer)?;
         let key = created.key();
         let shared = self.shared.clone();
         let _lane = self.shared.registry.lane(key, |seat| {
@@ -365,6 +363,18 @@ impl Host {
             Some(_) => Err(HostError::IdConflict { what: "thread", id: thread.0.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// The past of the conversation that a session is made for, where the agent's files have it. No agent is started.
+    async fn past_of(&self, launch: &LaunchSnapshot) -> Result<Option<Past>, HostError> {
+        let Some(ThreadSource::Adopt { thread }) = launch.source.clone() else { return Ok(None) };
+        let agent = catalog::configured(&self.shared.config, &launch.agent)?;
+        let env = self.shared.config.agent_environment(agent);
+        let Some(rollouts) = Rollouts::of(agent.kind, launch.account_home.as_deref(), &env) else {
+            return Ok(None);
+        };
+        let read = self.shared.blocking.run(move || rollouts.past(&thread));
+        Ok(Some(read.await.map_err(|_| HostError::ShuttingDown)?))
     }
 
     /// What the agent of this name can do.
@@ -415,9 +425,22 @@ impl Host {
         };
         let (answer, answered) = oneshot::channel();
         let deletes = matches!(command, Command::Delete);
+        let answers = match &command {
+            Command::Answer { request, .. } => Some(request.clone()),
+            _ => None,
+        };
         self.send(row.key, LaneMessage::Command { command: Box::new(command), register, operation, answer })
             .await;
-        let answered = answered.await.unwrap_or(Err(HostError::ShuttingDown))?;
+        let answered = match (answered.await.unwrap_or(Err(HostError::ShuttingDown)), answers) {
+            // So long ago that the session's own record does not know any more.
+            (Err(HostError::Refused(refusal)), Some(request))
+                if refusal.code == RefusalCode::RequestUnknown =>
+            {
+                let ended = self.ended_request(&row, &request).await?;
+                return Err(HostError::Refused(ended.unwrap_or(refusal)));
+            }
+            (answered, _) => answered?,
+        };
         if deletes {
             self.shared.housekeeping.notify_one();
         }
@@ -562,12 +585,19 @@ impl Host {
 /// What a blocking start hands to the async one.
 struct Opening {
     shared: Arc<Shared>,
-    lock: Option<File>,
+    lock: Option<HomeLock>,
     plan: recovery::Plan,
 }
 
 impl Opening {
-    fn new(config: HostConfig, seams: Seams, feed_head: u64, lock: Option<File>) -> Result<Self, StartError> {
+    fn new(
+        config: HostConfig,
+        seams: Seams,
+        feed_head: u64,
+        lock: Option<HomeLock>,
+    ) -> Result<Self, StartError> {
+        // A host without a home of its own keeps nothing beside its store.
+        let catalogues = lock.as_ref().map(|_| Catalogues::below(&config.home)).unwrap_or_default();
         let Seams { store, keeping, clock, blocking, planted } = seams;
         let plan = recovery::plan(&config, store.as_ref(), keeping.as_ref())?;
         let shared = Arc::new(Shared {
@@ -581,6 +611,8 @@ impl Opening {
             planted,
             registry: Registry::default(),
             room: crate::room::Room::default(),
+            catalogues,
+            terminals: crate::terminals::Terminals::default(),
             hubs: Arc::new(Hubs::new(feed_head)),
             housekeeping: Arc::default(),
         });
@@ -625,7 +657,7 @@ pub(crate) async fn send_to_lane(shared: &Arc<Shared>, key: SessionKey, message:
     }
 }
 
-fn creation_fingerprint(request: &NewSessionRequest) -> Vec<u8> {
+pub(crate) fn creation_fingerprint(request: &NewSessionRequest) -> Vec<u8> {
     let text = format!(
         "{:?}",
         (
@@ -647,43 +679,62 @@ pub(crate) fn message_fingerprint(content: &[ContentBlock], delivery: Delivery) 
     Fingerprint::of("send", "message", &body).0.into_bytes()
 }
 
-/// Takes a home, so that no host serves it while the lock is held. The lock is the kernel's: it goes when the process
-/// does.
+/// A home that no other host has. Both locks are the kernel's: they go when the process does.
+#[derive(Debug)]
+pub struct HomeLock {
+    /// Holds the pid too.
+    _file: File,
+    /// The folder itself, which cannot be deleted under a host as a file in it can: whoever deletes that and makes it anew
+    /// does not have the home. None where the file system locks no folders.
+    _folder: Option<File>,
+}
+
+/// Takes a home, so that no host serves it while the lock is held.
 ///
 /// # Errors
 /// [`StartError::HomeTaken`], [`StartError::Home`].
-pub fn lock_home(home: &Path) -> Result<File, StartError> {
+pub fn lock_home(home: &Path) -> Result<HomeLock, StartError> {
+    use std::fs::TryLockError;
     use std::io::{Read, Seek, Write};
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let failed = |path: PathBuf| move |source| StartError::Home { path, source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home).map_err(failed(home.to_owned()))?;
     let path = home.join("host.lock");
-    let mut lock = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(failed(path.clone()))?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => {
-            let mut pid = String::new();
-            let pid = match lock.read_to_string(&mut pid) {
-                Ok(_) if !pid.trim().is_empty() => pid.trim().to_owned(),
-                _ => "unknown".to_owned(),
-            };
-            return Err(StartError::HomeTaken { home: home.to_owned(), pid });
+    let open = || File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let folder = File::open(home).map_err(failed(home.to_owned()))?;
+    // Before the lock file is made: where it was deleted, a new one would hide who has the home.
+    let folder = match folder.try_lock() {
+        Ok(()) => Some(folder),
+        Err(TryLockError::WouldBlock) => {
+            return Err(taken(home, &std::fs::read_to_string(&path).unwrap_or_default()));
         }
-        Err(std::fs::TryLockError::Error(source)) => return Err(StartError::Home { path, source }),
+        Err(TryLockError::Error(error)) => {
+            tracing::debug!(%error, "the file system locks no folders");
+            None
+        }
+    };
+    let mut file = open().map_err(failed(path.clone()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut said = String::new();
+            // Without it the other host is there all the same.
+            let _unread = file.read_to_string(&mut said);
+            return Err(taken(home, &said));
+        }
+        Err(TryLockError::Error(source)) => return Err(StartError::Home { path, source }),
     }
     let own = std::process::id();
-    lock.set_len(0)
-        .and_then(|()| lock.rewind())
-        .and_then(|()| writeln!(lock, "{own}"))
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| writeln!(file, "{own}"))
         .map_err(failed(path))?;
-    Ok(lock)
+    Ok(HomeLock { _file: file, _folder: folder })
+}
+
+fn taken(home: &Path, said: &str) -> StartError {
+    let pid = if said.trim().is_empty() { "unknown" } else { said.trim() };
+    StartError::HomeTaken { home: home.to_owned(), pid: pid.to_owned() }
 }
 
 /// The refusal of a command that needs the agent's own word first.

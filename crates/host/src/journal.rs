@@ -240,7 +240,9 @@ fn feed_entry(key: SessionKey, session: &Session, stamped: &Stamped) -> Option<F
             | Event::RequestClosed { .. }
             | Event::TurnEnded { .. }
     );
-    shown.then(|| {
+    // A turn of the past of a conversation that was brought here: no process of this session had it.
+    let of_the_past = matches!(stamped.event, Event::TurnEnded { .. }) && stamped.fence.0 == 0;
+    (shown && !of_the_past).then(|| {
         let body = json!({ "session": session.id, "event": stamped });
         FeedEntry {
             at: stamped.at,

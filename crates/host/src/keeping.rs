@@ -5,6 +5,7 @@
 use crate::lane::RELINK_PAUSE;
 pub use crate::link::{FarEnd, Link, LinkEvent};
 pub use crate::processes::{exit as exit_fact, exit_without_record};
+use mainstay_agents::launch::THREAD_VARIABLES;
 use mainstay_core::ProcessToken;
 use mainstay_core::process::{ExitCause, ProcessExit};
 use mainstay_keeper::launch::READY_PATIENCE;
@@ -65,6 +66,10 @@ pub trait Keeping: std::fmt::Debug + Send + Sync {
     fn note_thread(&self, folder: &KeeperFolder, thread: &str) -> Result<(), FolderError>;
     /// Tokens of folders that no record claims; those of settled ones are deleted. Blocking.
     fn unclaimed(&self, claimed: &BTreeSet<String>) -> Vec<String>;
+    /// How many processes outlived what started them below a keeper, and live. Blocking, briefly.
+    fn left_running(&self, _folder: &KeeperFolder) -> usize {
+        0
+    }
     /// A keeper, other than these, whose agent lives, or may live, and holds this thread.
     fn holder_of(&self, thread: &str, except: &dyn Fn(&str) -> bool) -> Option<String>;
 }
@@ -123,6 +128,30 @@ pub enum Planted {
     NeighbourForgotten,
     /// A returning host takes a process up with one of the sessions that share it.
     OneTakenUp,
+    /// A keeper is started under the fence before the one that was won.
+    FormerFence,
+    /// A session's thread is not claimed for it.
+    ClaimForgotten,
+    /// What an agent says is read before the session that it is about is known to have it.
+    BoundLate,
+    /// A keeper that does not answer is taken for gone, and its agent with it.
+    SilenceIsDeath,
+    /// A turn's end is not heard.
+    EndForgotten,
+    /// That the agent settled a request is not heard.
+    SettlementForgotten,
+    /// What is said to one of the sessions of a process goes to the first of them.
+    MatchedByOrder,
+    /// An input that nobody knows about is taken for one that the agent never had.
+    UnknownIsAbsent,
+    /// An input for which the keeper's inbox had no room is dropped, and nobody is told.
+    NoRoomIsSilent,
+    /// A session that cannot be loaded keeps the others of its process from being taken up.
+    OneStopsAll,
+    /// Looking at a session starts its agent.
+    ReadingStarts,
+    /// A stop that the store refuses is not carried out.
+    StopNeedsStore,
 }
 
 /// What a host stands on.
@@ -206,6 +235,21 @@ impl Keeping for Keepers {
         folder.append_thread(thread)
     }
 
+    fn left_running(&self, folder: &KeeperFolder) -> usize {
+        match mainstay_keeper::left_running(folder) {
+            Ok(left) => left.len(),
+            Err(error) => {
+                // Nothing that could be told holds it.
+                tracing::warn!(
+                    token = folder.token,
+                    error = crate::lane::chain(&error),
+                    "what it left running cannot be told"
+                );
+                0
+            }
+        }
+    }
+
     fn holder_of(&self, thread: &str, except: &dyn Fn(&str) -> bool) -> Option<String> {
         let holds = |folder: &KeeperFolder| {
             !except(&folder.token)
@@ -256,6 +300,14 @@ impl Keeping for Keepers {
     }
 }
 
+/// What commands of these conversations have in their environment, beside the keeper's token.
+fn thread_marks(threads: &[String]) -> Vec<(String, String)> {
+    let marks = |thread: &String| {
+        THREAD_VARIABLES.iter().map(|variable| ((*variable).to_owned(), thread.clone())).collect::<Vec<_>>()
+    };
+    threads.iter().flat_map(marks).collect()
+}
+
 fn settle(folder: &KeeperFolder, seen: Probe) -> Settled {
     let without_record = |cause| exit_without_record(cause, folder.inbox_state().ok().flatten());
     match seen {
@@ -266,7 +318,8 @@ fn settle(folder: &KeeperFolder, seen: Probe) -> Settled {
             Settled::Unverifiable(why)
         }
         Probe::KeeperGone { agent } => {
-            let swept = match mainstay_keeper::sweep(folder, &[]) {
+            let marks = thread_marks(&folder.threads().unwrap_or_default());
+            let swept = match mainstay_keeper::sweep(folder, &marks) {
                 Ok(swept) => swept,
                 Err(error) => return Settled::Unverifiable(crate::lane::chain(&error)),
             };

@@ -9,10 +9,13 @@
 //! * a subscriber is a cursor and a wake-up; nobody buffers for it.
 
 pub mod catalog;
+pub mod catalogues;
 pub mod config;
 mod conversations;
 pub mod error;
 pub mod fault;
+mod glimpse;
+mod holds;
 pub mod host;
 mod hub;
 mod journal;
@@ -20,21 +23,29 @@ mod journal;
 pub mod keeping;
 mod lane;
 mod link;
+mod linked;
 mod load;
 mod processes;
 mod recovery;
 mod registry;
+mod requests;
 pub mod retention;
+mod rollouts;
 mod room;
-pub mod saved_threads;
+mod saved_threads;
 pub mod subscription;
+pub mod terminals;
+pub mod threads;
 pub mod timeline;
 pub mod transfer;
 pub mod unclaimed;
 
+pub use catalogues::{KnownCatalogue, Seen};
 pub use config::{AgentConfig, HostConfig, Isolation};
 pub use error::{HostError, StartError};
 pub use host::{Answered, DATABASE, Host, NewSessionRequest, Operation, ShutdownMode};
 pub use retention::Retention;
 pub use subscription::{Delivered, FeedDelivered, FeedSubscription, Reset, ResetReason, Subscription};
+pub use terminals::{Attached, TerminalPlan};
+pub use threads::{KeptThread, KeptThreads};
 pub use unclaimed::{Claim, EndAnswered, EndOperation, KeeperEnded, KeeperEntry};

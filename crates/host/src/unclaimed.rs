@@ -264,6 +264,7 @@ impl Host {
                     cwd: survey.manifest.cwd.display().to_string(),
                     name: Some(format!("adopted from keeper {token}")),
                     options: SessionOptions::default(),
+                    limits: Default::default(),
                     additional_directories: Vec::new(),
                     mcp_servers: Vec::new(),
                     instructions: None,

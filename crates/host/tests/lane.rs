@@ -33,6 +33,7 @@ fn config(home: &Path) -> HostConfig {
         max_processes: 8,
         max_starting: 2,
         retention: mainstay_host::Retention::default(),
+        limits: Default::default(),
         agents: BTreeMap::from([(AgentName::from("scripted"), agent)]),
         environment: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         keeper_program: sibling_binary("mainstay-keeper"),
@@ -48,6 +49,7 @@ fn request(home: &Path, prompt: &str) -> NewSessionRequest {
         cwd: home.display().to_string(),
         name: None,
         options: SessionOptions::default(),
+        limits: Default::default(),
         additional_directories: Vec::new(),
         mcp_servers: Vec::new(),
         instructions: None,
@@ -470,5 +472,182 @@ async fn over_the_limit_a_start_waits_says_so_and_the_idle_process_rests_for_it(
     drop((of_first, of_second));
     host.shutdown(ShutdownMode::Kill).await;
     assert!(Arc::into_inner(host).is_some(), "somebody still holds the host");
+    containment.assert_empty(DEADLINE);
+}
+
+fn message(id: &str, text: &str, delivery: Delivery) -> Command {
+    let content = vec![ContentBlock::text(text)];
+    Command::Send { submission: SubmissionId::from(id), content, delivery, resends: None }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_holds_though_the_disk_stays_full_for_longer() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(config(home.path())).await.expect("starts");
+    let (id, _) = host.create(request(home.path(), "SAY part ;; HOLD"), None).await.expect("created");
+    let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+    until(&mut subscription, |event| matches!(event, Event::ItemDelta { .. })).await;
+    host.command(id.as_str(), message("m2", "SAY two", Delivery::Queue), None).await.expect("queued");
+
+    // The stop's own commit fails, and so do those with which it is tried to be journaled.
+    for _ in 0..4 {
+        host.store().inject(Fault::FailCommit(WriteError::DiskFull));
+    }
+    let answered =
+        host.command(id.as_str(), Command::Interrupt(StopScope::Session), None).await.expect("never refused");
+    assert!(!answered.recorded);
+    let seen = until(&mut subscription, turn_ended).await;
+    let outcome = seen.iter().find_map(|stamped| match &stamped.event {
+        Event::TurnEnded { outcome, .. } => Some(*outcome),
+        _ => None,
+    });
+    assert_eq!(outcome, Some(Outcome::Interrupted), "{seen:#?}");
+    let (_, session) = host.state(id.as_str()).await.expect("readable");
+    assert!(session.queue_paused, "what waited goes on though a user stopped it");
+    let held: Vec<(&str, bool)> =
+        session.submissions.iter().map(|open| (open.id.as_str(), open.paused)).collect();
+    assert_eq!(held, [("m2", true)]);
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_of_a_message_that_waits_holds_with_a_full_disk_too() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(HostConfig { max_processes: 1, ..config(home.path()) }).await.expect("starts");
+    let (first, _) = host.create(request(home.path(), "SAY part ;; HOLD"), None).await.expect("created");
+    let mut of_first = host.subscribe(first.as_str(), None).await.expect("there");
+    until(&mut of_first, |event| matches!(event, Event::ItemDelta { .. })).await;
+    // It waits for room: nothing of it is with an agent.
+    let (second, _) = host.create(request(home.path(), "SAY two"), None).await.expect("created");
+    let mut of_second = host.subscribe(second.as_str(), None).await.expect("there");
+    let waits = |event: &Event| {
+        let reason = mainstay_core::event::QueueReason::Capacity;
+        matches!(event, Event::SubmissionQueued { reason: why, .. } if *why == reason)
+    };
+    until(&mut of_second, waits).await;
+    for _ in 0..3 {
+        host.store().inject(Fault::FailCommit(WriteError::DiskFull));
+    }
+    let stop = Command::Interrupt(StopScope::Session);
+    let answered = host.command(second.as_str(), stop, None).await.expect("never refused");
+    assert!(!answered.recorded);
+    until(&mut of_second, |event| matches!(event, Event::SubmissionCancelled { .. })).await;
+    drop((of_first, of_second));
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_ended_long_ago_still_says_how() {
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(config(home.path())).await.expect("starts");
+    // One more than the session itself remembers.
+    let asks = mainstay_core::session::REMEMBERED + 1;
+    let (id, _) =
+        host.create(request(home.path(), &"ASK may I ;; ".repeat(asks)), None).await.expect("created");
+    let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+    let select = |option: &str| Answer::Select { option_id: option.to_owned() };
+    let mut first = None;
+    for _ in 0..asks {
+        let seen = until(&mut subscription, |event| matches!(event, Event::RequestOpened { .. })).await;
+        let asked = seen.iter().find_map(|stamped| match &stamped.event {
+            Event::RequestOpened { request, .. } => Some(request.clone()),
+            _ => None,
+        });
+        let request = asked.expect("asked");
+        first.get_or_insert_with(|| request.clone());
+        let (answer, by) = (select("allow_once"), "a phone".to_owned());
+        let answer = Command::Answer { request, revision: None, answer, by };
+        host.command(id.as_str(), answer, None).await.expect("first");
+    }
+    until(&mut subscription, turn_ended).await;
+    let (_, session) = host.state(id.as_str()).await.expect("readable");
+    let request: RequestId = first.expect("at least one");
+    assert!(session.closed_requests.iter().all(|closed| closed.id != request), "it is still remembered");
+    let late = |request: &str| Command::Answer {
+        request: RequestId::from(request),
+        revision: None,
+        answer: select("reject_once"),
+        by: "a late one".to_owned(),
+    };
+    let refused = host.command(id.as_str(), late(request.as_str()), None).await.expect_err("too late");
+    let mainstay_host::HostError::Refused(refusal) = refused else { panic!("{refused:?}") };
+    assert_eq!(refusal.code, mainstay_core::RefusalCode::AlreadyAnswered);
+    assert_eq!(refusal.winner, Some(Box::new((select("allow_once"), "a phone".to_owned()))));
+    let refused = host.command(id.as_str(), late("ses.r9999"), None).await.expect_err("never was");
+    let mainstay_host::HostError::Refused(refusal) = refused else { panic!("{refused:?}") };
+    assert_eq!(refusal.code, mainstay_core::RefusalCode::RequestUnknown);
+    drop(subscription);
+    host.shutdown(ShutdownMode::Kill).await;
+    containment.assert_empty(DEADLINE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_under_an_old_fence_is_refused_counted_and_journaled_once() {
+    use mainstay_core::session::{Input, Moment, Out};
+    use mainstay_store::{LaneWrite, NewEvent, SessionUpdate, Urgency, WriteOp};
+    let containment = Containment::enter();
+    let home = tempfile::tempdir().expect("temp folder");
+    let host = Host::start(config(home.path())).await.expect("starts");
+    let (id, _) = host.create(request(home.path(), "SAY part ;; HOLD"), None).await.expect("created");
+    let mut subscription = host.subscribe(id.as_str(), None).await.expect("there");
+    until(&mut subscription, |event| matches!(event, Event::ItemDelta { .. })).await;
+    drop(subscription);
+
+    // Another writer raises the fence behind the lane's back.
+    let (row, mut session) = host.state(id.as_str()).await.expect("readable");
+    let capabilities = host.capabilities(&AgentName::from("scripted")).expect("known");
+    let fresh = mainstay_core::ProcessToken::from("p-other");
+    let moment = Moment { now: host.now(), capabilities: &capabilities, fresh: &fresh };
+    let (before, mut out) = (session.fence, Out::default());
+    session.handle(Input::FenceAhead { known: before }, &moment, &mut out).expect("raised");
+    let events = out.events.iter().map(|stamped| NewEvent {
+        first_seq: stamped.seq,
+        seq: stamped.seq,
+        at: stamped.at,
+        fence: stamped.fence.0,
+        kind: std::borrow::Cow::Borrowed(stamped.event.kind()),
+        item: None,
+        body: serde_json::to_vec(stamped).expect("serializes"),
+    });
+    let mut update = SessionUpdate::new(row.key, host.now());
+    update.fence = Some(session.fence.0);
+    let ops = vec![
+        WriteOp::StartEpoch { session: row.key, epoch: session.epoch },
+        WriteOp::AppendEvents {
+            session: row.key,
+            epoch: session.epoch,
+            expect_head: 0,
+            events: events.collect(),
+        },
+        WriteOp::UpdateSession(update),
+    ];
+    host.store().commit(LaneWrite::new(Urgency::Command, ops)).await.expect("written");
+
+    let name = |name: &str| Command::Update {
+        name: Some(Some(name.to_owned())),
+        options: None,
+        archived: None,
+        limits: None,
+    };
+    host.command(id.as_str(), name("old"), None).await.expect_err("its fence is old");
+    assert_eq!(host.store().stats().fenced, 1);
+    let after = mainstay_core::Cursor { epoch: session.epoch, seq: session.head };
+    let mut subscription = host.subscribe(id.as_str(), Some(after)).await.expect("there");
+    let seen = until(&mut subscription, |event| matches!(event, Event::LeaseRefused { .. })).await;
+    assert!(
+        matches!(seen.last().map(|stamped| &stamped.event), Some(Event::LeaseRefused { carried }) if *carried == before)
+    );
+    host.command(id.as_str(), name("new"), None).await.expect("under the new fence");
+    host.command(id.as_str(), Command::Interrupt(StopScope::Session), None).await.expect("taken");
+    let seen = until(&mut subscription, turn_ended).await;
+    assert!(!seen.iter().any(|stamped| matches!(stamped.event, Event::LeaseRefused { .. })));
+    assert_eq!(host.store().stats().fenced, 1);
+    drop(subscription);
+    host.shutdown(ShutdownMode::Kill).await;
     containment.assert_empty(DEADLINE);
 }

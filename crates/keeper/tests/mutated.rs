@@ -20,8 +20,7 @@ fn stream<M: Message>(piece: u8, messages: &[M]) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn mutated_frames_are_read_or_refused() {
+fn frames() -> Vec<Vec<u8>> {
     let to_keeper = [
         ToKeeper::Hello { version: 1, host_id: "host".to_owned(), process_fence: 3 },
         ToKeeper::Input { n: 1, connection: 1, urgent: false, payload: b"{\"jsonrpc\":\"2.0\"}".to_vec() },
@@ -57,11 +56,18 @@ fn mutated_frames_are_read_or_refused() {
         ToHost::Exited { end: 78 },
         ToHost::Pong,
     ];
-    let inputs: Vec<Vec<u8>> = [0, 3, 255]
-        .into_iter()
-        .flat_map(|piece| [stream(piece, &to_keeper), stream(piece, &to_host)])
-        .collect();
-    mutate::run(&inputs, 6_000, keeper_frames::check);
+    let pieces = [0, 3, 255].into_iter();
+    pieces.flat_map(|piece| [stream(piece, &to_keeper), stream(piece, &to_host)]).collect()
+}
+
+#[test]
+fn golden_seeds_of_frames() {
+    mutate::compare_with_seeds("keeper_frames", &frames());
+}
+
+#[test]
+fn mutated_frames_are_read_or_refused() {
+    mutate::run(&frames(), 6_000, keeper_frames::check);
 }
 
 /// A folder's files, as the check takes them apart.
@@ -74,8 +80,7 @@ fn folder(files: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn mutated_folders_stop_nobody_and_prove_nothing() {
+fn folders() -> [Vec<u8>; 4] {
     let keeper = ProcessIdentity { boot_id: BOOT.to_owned(), pid: 4_194_001, start_time: 123_455 };
     let agent = ProcessIdentity { pid: 4_194_000, ..keeper.clone() };
     let written = |value: serde_json::Value| serde_json::to_vec(&value).expect("JSON");
@@ -92,11 +97,20 @@ fn mutated_folders_stop_nobody_and_prove_nothing() {
     serde_json::from_slice::<ExitRecord>(&exit).expect("an exit record");
     let identity = serde_json::to_vec(&agent).expect("JSON");
     let (manifest, exit, identity) = (manifest.as_slice(), exit.as_slice(), identity.as_slice());
-    let inputs = [
+    [
         folder(&[b"x", manifest, identity, exit, b"", &[0; 700], b"thread-1\nthread-2\n", &[0; 64]]),
         folder(&[b"x", manifest, identity, b"", b"", b"", b"", b""]),
         folder(&[b"x", manifest, b"", b"", br#"{"error":"no such file"}"#, b"", b"", b""]),
         folder(&[b"", b"", b"", b"", b"", b"", b"", b""]),
-    ];
-    mutate::run(&inputs, 1_200, keeper_folder::check);
+    ]
+}
+
+#[test]
+fn golden_seeds_of_folders() {
+    mutate::compare_with_seeds("keeper_folder", &folders());
+}
+
+#[test]
+fn mutated_folders_stop_nobody_and_prove_nothing() {
+    mutate::run(&folders(), 1_200, keeper_folder::check);
 }

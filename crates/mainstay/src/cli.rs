@@ -2,10 +2,12 @@
 
 use crate::commands;
 use crate::config;
+use crate::config::units;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mainstay_core::session::Limits;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -36,6 +38,9 @@ enum Command {
     Show(SessionArg),
     /// Show a session's timeline and stay with it until Ctrl-C.
     Attach(AttachArgs),
+    /// Open the agent's own terminal beside a session, on the same process. What is done there shows in the session, and
+    /// what is done here shows there; closing it changes nothing. Starts the agent where it does not run.
+    Tui(SessionArg),
     /// Send a session a message.
     Send(SendArgs),
     /// Show and change the messages that wait.
@@ -80,8 +85,14 @@ enum Command {
     Doctor,
     /// Show the registered agents.
     Agents,
-    /// Show the conversations that an agent keeps in its own files; `run --adopt` goes on with one.
+    /// Show an agent's models as it listed them last.
+    Models(ModelsArgs),
+    /// Show conversations in the agent's own home with which a session can begin (`run --adopt`).
     Threads(ThreadsArgs),
+    /// Put a session away. Its agent is ended when nothing is owed.
+    Archive(SessionArg),
+    /// Take a session out of the archive.
+    Unarchive(SessionArg),
     /// Show the configuration.
     Config(ConfigArgs),
     /// Print the API's bearer token, made if there is none.
@@ -104,24 +115,13 @@ pub(crate) struct ServeArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ThreadsArgs {
-    /// The agent.
-    pub(crate) agent: String,
-    /// Only those that work in this folder.
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) cwd: Option<PathBuf>,
-    /// At most so many, the newest.
-    #[arg(long, default_value_t = 20, value_name = "COUNT")]
-    pub(crate) limit: usize,
-    /// Behind this place of an earlier answer.
-    #[arg(long, value_name = "PLACE")]
-    pub(crate) after: Option<String>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// What the agent is to do.
-    pub(crate) prompt: String,
+    /// What the agent is to do. May be left out with --adopt.
+    #[arg(required_unless_present = "adopt")]
+    pub(crate) prompt: Option<String>,
+    /// Begin with this conversation of the agent's own home, with its past, as `threads` shows it.
+    #[arg(long, value_name = "THREAD")]
+    pub(crate) adopt: Option<String>,
     /// The agent. Default: codex where it is installed, else demo.
     #[arg(long)]
     pub(crate) agent: Option<String>,
@@ -134,14 +134,49 @@ pub(crate) struct RunArgs {
     /// The session's name.
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Go on with this conversation of the agent's own files (`mainstay threads`), in the folder that it works in.
-    #[arg(long, value_name = "CONVERSATION")]
-    pub(crate) adopt: Option<String>,
     #[command(flatten)]
     pub(crate) approvals: ApprovalArgs,
     /// Leave as soon as the prompt is accepted; print the session's id.
     #[arg(long)]
     pub(crate) detach: bool,
+    // Last: what stands behind it would come under its heading.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+/// Budgets of a session. Over one, messages wait and the running turn is stopped.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Budgets")]
+pub(crate) struct LimitArgs {
+    /// At most this many turns.
+    #[arg(long, value_name = "COUNT", value_parser = units::count)]
+    pub(crate) max_turns: Option<u64>,
+    /// At most this long in turns, together (`90s`, `30m`, `2h`).
+    #[arg(long, value_name = "TIME", value_parser = units::milliseconds)]
+    pub(crate) max_time: Option<u64>,
+    /// At most this many tokens, as the agent counts them.
+    #[arg(long, value_name = "COUNT", value_parser = units::count)]
+    pub(crate) max_tokens: Option<u64>,
+    /// At most this much, in the account's currency, as the agent counts it (`2.50`).
+    #[arg(long, value_name = "AMOUNT", value_parser = units::micros)]
+    pub(crate) max_cost: Option<u64>,
+    /// At most this long in one turn with the agent trying the same thing again (`90s`, `30m`, `2h`).
+    #[arg(long, value_name = "TIME", value_parser = units::milliseconds)]
+    pub(crate) max_stall: Option<u64>,
+}
+
+impl LimitArgs {
+    /// As the API takes them.
+    pub(crate) const fn limits(&self) -> Limits {
+        Limits {
+            max_turns: self.max_turns,
+            max_turn_ms: self.max_time,
+            max_tokens: self.max_tokens,
+            max_cost_micros: self.max_cost,
+            max_stall_ms: self.max_stall,
+            requests: None,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -178,6 +213,29 @@ pub(crate) struct LsArgs {
 pub(crate) struct SessionArg {
     /// The session's id.
     pub(crate) session: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelsArgs {
+    /// The agent.
+    #[arg(default_value = "codex")]
+    pub(crate) agent: String,
+    /// Ask the agent anew; starts a short-lived process of it.
+    #[arg(long)]
+    pub(crate) refresh: bool,
+    /// Those too that the agent hides from its own lists.
+    #[arg(long)]
+    pub(crate) hidden: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ThreadsArgs {
+    /// The agent.
+    #[arg(default_value = "codex")]
+    pub(crate) agent: String,
+    /// How many at most.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=500))]
+    pub(crate) limit: u16,
 }
 
 #[derive(Debug, Args)]
@@ -582,7 +640,11 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Recover(args) => commands::recover::recover(&settings, &args, json).await,
                 Command::Events(args) => commands::events::print(&settings, &args, json).await,
                 Command::Agents => commands::agents::print(&settings, json).await,
-                Command::Threads(args) => commands::threads::print(&settings, &args, json).await,
+                Command::Models(args) => commands::agents::models(&settings, &args, json).await,
+                Command::Threads(args) => commands::agents::threads(&settings, &args, json).await,
+                Command::Tui(args) => commands::tui::open(&settings, &environment, &args, json).await,
+                Command::Archive(args) => commands::session::archive(&settings, &args, true, json).await,
+                Command::Unarchive(args) => commands::session::archive(&settings, &args, false, json).await,
                 _ => commands::doctor::look(&settings, &environment, json).await,
             }
         }),

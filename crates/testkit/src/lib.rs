@@ -17,6 +17,7 @@
 //! | [`peer`] | an agent process spoken to in JSON lines, without a host |
 //! | [`skipped`] | a test that this machine cannot run, said loudly |
 //! | [`stream_text`] | the text that scripted streams consist of, to compare byte for byte |
+//! | [`terminal`] | a program on a terminal of its own |
 //! | [`wait`] | waiting on a condition with a deadline |
 #![expect(
     clippy::expect_used,
@@ -33,6 +34,7 @@ pub mod model;
 pub mod peer;
 pub mod skipped;
 pub mod stream_text;
+pub mod terminal;
 pub mod wait;
 
 pub use claude::{ClaudeHome, claude_home};

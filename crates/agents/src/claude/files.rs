@@ -69,8 +69,10 @@ const MAX_TITLE_CHARS: usize = 200;
 /// What a conversation is recognised by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct About {
-    /// The name that it has, by a user or by the program; else its first message.
-    pub title: Option<String>,
+    /// The name that it has, by a user or by the program.
+    pub name: Option<String>,
+    /// The beginning of its first message.
+    pub first: Option<String>,
     /// The folder that it was begun in.
     pub cwd: Option<String>,
     /// When it was begun, as the program writes times.
@@ -123,7 +125,7 @@ pub fn about(head: &[u8], tail: &[u8]) -> About {
             first = words.map(|words| words.chars().take(MAX_TITLE_CHARS).collect::<String>());
         }
     }
-    about.title = by_user.or(by_program).or(first);
+    (about.name, about.first) = (by_user.or(by_program), first);
     about
 }
 
@@ -398,8 +400,9 @@ mod tests {
             "{\"type\":\"user\",\"isMeta\":true,\"message\":{\"content\":\"internal\"}}\n",
             "{\"type\":\"user\",\"cwd\":\"/w\",\"timestamp\":\"T\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\"first\"}]}}\n",
         );
-        let title = |tail: &str| about(head.as_bytes(), tail.as_bytes()).title;
-        assert_eq!(title("").as_deref(), Some("first"));
+        let title = |tail: &str| about(head.as_bytes(), tail.as_bytes()).name;
+        assert_eq!(about(head.as_bytes(), b"").first.as_deref(), Some("first"));
+        assert_eq!(title(""), None);
         assert_eq!(
             title("{\"type\":\"ai-title\",\"aiTitle\":\"By the program\"}").as_deref(),
             Some("By the program")

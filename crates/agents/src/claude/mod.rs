@@ -131,14 +131,22 @@ impl ClaudeAdapter {
     }
 
     fn message(&mut self, bytes: &[u8], record_at: i64, out: &mut Translated) {
-        let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(bytes) else {
+        let bytes = rpc::without_mark(bytes);
+        let unreadable = |out: &mut Translated| {
             notice_all(out, "the agent wrote a line that is no message", &rpc::head(bytes));
+        };
+        let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(bytes) else {
+            unreadable(out);
             return;
         };
         if envelope.kind == "stream_event" && self.delta(bytes, out) {
             return;
         }
-        let line = rpc::whole(bytes);
+        // The envelope is read without looking into the rest, which may still be no text.
+        let Ok(line) = serde_json::from_slice::<Value>(bytes) else {
+            unreadable(out);
+            return;
+        };
         let Some(at) = self.at() else { return };
         let subtype = envelope.subtype.as_ref().map_or("", |subtype| &*subtype.0);
         match &*envelope.kind {

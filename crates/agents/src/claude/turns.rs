@@ -179,10 +179,15 @@ impl ClaudeAdapter {
         if !echoed {
             self.say(at, AgentEvent::TurnStarted { turn: id.clone(), origin, submission: None }, out);
         }
+        // The agent reads in order, and nothing is given behind a command that has not begun: with a message on its way, or
+        // after a task's word, the turn is theirs and the command's is still to come.
+        let of_command = !notified && self.sessions.slot(at).state.input.is_none();
         if echoed {
             self.taken(at, TakenProof::ReplayEcho, out);
         }
-        self.command_begun(at, out);
+        if of_command {
+            self.command_begun(at, out);
+        }
         let Some((submission, stopped)) = awaited else { return };
         // The proof comes after the turn's first words; the message stands before them, as not yet proven.
         let fields = ItemFields {

@@ -23,6 +23,13 @@ pub(super) const MAX_INTERRUPT_TRIES: u32 = 20;
 /// connection, and the user was told.
 pub(super) const MAX_REATTACH_TRIES: u32 = 20;
 
+/// Threads of other clients of the process that are watched until a session has them. The longest known gives way, with a
+/// notice; it can be adopted all the same.
+pub(super) const MAX_BESIDE: usize = 32;
+
+/// Looks at one of them after each word of its status: its first message is written a moment after it is said to work.
+pub(super) const MAX_BESIDE_LOOKS: u32 = 20;
+
 /// The longest message, in bytes of JSON, that is kept to be given a second time where another turn runs than the one
 /// that was expected. A longer one returns to the queue instead.
 pub(super) const MAX_STEER_BYTES: usize = 16 * 1024;

@@ -22,7 +22,8 @@ pub(super) enum CatalogueRead {
     McpServers,
 }
 
-const READS: [CatalogueRead; 5] = [
+/// Everything.
+pub(super) const ALL: [CatalogueRead; 5] = [
     CatalogueRead::Models,
     CatalogueRead::Account,
     CatalogueRead::Limits,
@@ -30,9 +31,12 @@ const READS: [CatalogueRead; 5] = [
     CatalogueRead::McpServers,
 ];
 
+/// What the server has in memory. The others start MCP servers, look through folders, or ask the provider.
+pub(super) const IN_MEMORY: [CatalogueRead; 2] = [CatalogueRead::Models, CatalogueRead::Account];
+
 impl CodexAdapter {
-    /// Asks for everything that can be listed; false: not now.
-    pub(super) fn read_catalogue(&mut self, out: &mut Translated) -> bool {
+    /// Asks for what can be listed; false: not now.
+    pub(super) fn read_catalogue(&mut self, reads: &[CatalogueRead], out: &mut Translated) -> bool {
         let asks = |asked: &Asked| matches!(asked, Asked::Catalogue(_));
         if !self.ready() || self.asking().any(asks) {
             return false;
@@ -40,7 +44,7 @@ impl CodexAdapter {
         self.gathering = Catalogue::default();
         let bound = self.sessions.positions().filter(|at| self.sessions.is_bound(*at));
         let folders: Vec<String> = bound.map(|at| self.sessions.slot(at).context.cwd.clone()).collect();
-        for read in READS {
+        for read in reads.iter().copied() {
             let (method, params) = match read {
                 CatalogueRead::Models => ("model/list", json!({ "includeHidden": true })),
                 CatalogueRead::Account => ("account/read", json!({})),
@@ -77,7 +81,10 @@ impl CodexAdapter {
             if let Some(models) = &self.gathering.models {
                 self.models.clone_from(models);
             }
-            self.gathered = Some(std::mem::take(&mut self.gathering));
+            let told = self.gathered.take().unwrap_or_default();
+            let mut gathered = std::mem::take(&mut self.gathering);
+            gathered.rate_limits = gathered.rate_limits.or(told.rate_limits);
+            self.gathered = Some(gathered);
         }
     }
 }

@@ -32,6 +32,8 @@ pub(super) enum Refused {
     NotMaterialized,
     /// `thread X already has an active writer`.
     ActiveWriter,
+    /// `session X is archived. Run …`.
+    Archived,
     /// `… authentication required …`.
     SignIn,
     /// Code -32001: too much was asked at once.
@@ -57,6 +59,8 @@ pub(super) fn classify(error: &RpcError) -> Refused {
         Refused::NotMaterialized
     } else if has("already has an active writer") {
         Refused::ActiveWriter
+    } else if has(" is archived") {
+        Refused::Archived
     } else if has("authentication required") {
         Refused::SignIn
     } else if error.code == OVERLOADED {
@@ -78,6 +82,7 @@ pub(super) fn refusal_failure(error: &RpcError) -> Failure {
         | Refused::NoTurnToSteer
         | Refused::NotSteerable
         | Refused::NotMaterialized
+        | Refused::Archived
         | Refused::Other => FailureCode::AgentRefused,
     };
     let message = advised(code, &error.message);
@@ -113,6 +118,7 @@ impl CodexAdapter {
         let limits = params.get("rateLimits").filter(|limits| limits.to_string().len() <= MAX_LIMITS_BYTES);
         if limits.is_some() && self.connection.rate_limits.as_ref() != limits {
             let limits = limits.cloned();
+            self.gathered.get_or_insert_default().rate_limits.clone_from(&limits);
             self.change_connection().rate_limits = limits;
         }
     }

@@ -5,7 +5,7 @@ use super::bounds::MAX_HISTORY_PAGES;
 use super::state::{Asked, Input, Look, Lookup, Named, Phase, Running, Seen};
 use super::threads::NOT_LOADED;
 use super::{CodexAdapter, errors, items, warn};
-use crate::adapter::Translated;
+use crate::adapter::{Shown, Translated};
 use crate::rpc::RpcError;
 use mainstay_core::agent::TakenProof;
 use mainstay_core::content::{Failure, FailureCode, Origin, Outcome};
@@ -99,6 +99,8 @@ impl CodexAdapter {
                 running.known = true;
                 thread.named = Some(Named { turn: turn.id.clone(), submission: doubtful.clone() });
             }
+            // Shown with it, and not once more as somebody's.
+            thread.last_taken = Some(doubtful.clone());
             out.say(
                 &session,
                 AgentEvent::InputTaken { submission: doubtful.clone(), proof: TakenProof::History },
@@ -124,12 +126,37 @@ impl CodexAdapter {
             }
         }
         self.open_for_use(at, true, out);
+        let newer = if look.page == 0 { self.newer_than_past(at, page, out) } else { &[] };
+        // Told last, and not to be taken for over meanwhile.
+        let runs = self.sessions.change(at).running.take();
+        for turn in newer.iter().rev().filter(|turn| !turn.running) {
+            self.missed_turn(at, turn, out);
+        }
+        self.sessions.change(at).running = runs;
         let thread = &self.sessions.slot(at).state;
         if let Some(running) = &thread.running {
             let submission = thread.named.as_ref().map(|named| named.submission.clone());
             let origin = if submission.is_some() { Origin::Message } else { Origin::Unknown };
             out.say(&session, AgentEvent::TurnStarted { turn: running.turn.clone(), origin, submission });
         }
+        for turn in newer.iter().filter(|turn| turn.running) {
+            self.missed_items(at, turn, out);
+        }
+    }
+
+    /// The turns of the newest page that came after the past with which the conversation was brought here.
+    fn newer_than_past<'a>(&self, at: usize, page: &'a Page, out: &mut Translated) -> &'a [PageTurn] {
+        let slot = self.sessions.slot(at);
+        let newer = match &slot.context.past {
+            Some(Shown::Nothing) => None,
+            Some(Shown::UpTo(shown)) => page.turns.iter().position(|turn| turn.id == *shown),
+            Some(Shown::Unknown) | None => return &[],
+        };
+        if newer.is_none() && page.next.is_some() {
+            let message = "more turns ran since the conversation's past was read than can be shown";
+            warn(out, &slot.session, message.to_owned(), None);
+        }
+        &page.turns[..newer.unwrap_or(page.turns.len())]
     }
 
     /// Shows what happened while there was no connection, in its order, and settles the input that was in flight.
@@ -186,6 +213,15 @@ impl CodexAdapter {
             let origin = if ours.is_some() { Origin::Message } else { Origin::Unknown };
             out.say(&session, AgentEvent::TurnStarted { turn: turn.id.clone(), origin, submission: ours });
         }
+        self.missed_items(at, turn, out);
+        if !turn.running {
+            // What is known of its input is settled by the page, not by a further look.
+            self.turn_completed_in_history(at, &turn.body, out);
+        }
+    }
+
+    fn missed_items(&mut self, at: usize, turn: &PageTurn, out: &mut Translated) {
+        let session = self.sessions.slot(at).session.clone();
         for item in &turn.items {
             let kind = item.get("type").and_then(Value::as_str);
             if kind == Some("userMessage") {
@@ -197,10 +233,6 @@ impl CodexAdapter {
                 self.note_item(at, false, &event, item);
                 out.say(&session, event);
             }
-        }
-        if !turn.running {
-            // What is known of its input is settled by the page, not by a further look.
-            self.turn_completed_in_history(at, &turn.body, out);
         }
     }
 

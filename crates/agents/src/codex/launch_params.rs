@@ -38,6 +38,10 @@ pub(super) fn thread_params(context: &ThreadContext, options: &SessionOptions) -
             config.insert(format!("mcp_servers.{name}"), settings);
         }
     }
+    if !context.kept_from_commands.is_empty() {
+        // Commands get the agent's environment else, keys included (measured).
+        config.insert("shell_environment_policy.exclude".to_owned(), json!(context.kept_from_commands));
+    }
     if !config.is_empty() {
         params["config"] = Value::Object(config);
     }

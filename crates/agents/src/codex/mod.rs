@@ -13,6 +13,7 @@
 //! * items complete after their turn, or never; approvals come again on a new connection under another id;
 //! * each request of the server is answered, because an unanswered one waits for ever.
 
+mod beside;
 mod bounds;
 mod catalogue;
 mod children;
@@ -45,6 +46,9 @@ use serde_json::{Value, json};
 use state::{Asked, Connection, Handshake, Phase, STATE_VERSION, Seen, Thread};
 
 const RPC: Dialect = Dialect::Bare;
+
+/// The newest version of which the frames were recorded and replayed: major, minor.
+const TESTED_VERSION: [u32; 2] = [0, 171];
 
 /// The adapter of one Codex process.
 #[derive(Debug)]
@@ -80,6 +84,7 @@ impl CodexAdapter {
                 resume: true,
                 confirms_answers: true,
                 settles_by_history: true,
+                list_threads: true,
                 images: true,
                 set_options: true,
                 goals: true,
@@ -92,6 +97,7 @@ impl CodexAdapter {
                 stop_tasks: true,
                 stop_children: true,
                 stop_background: true,
+                terminal: true,
                 close_thread: true,
                 ..Capabilities::bare(TakenProof::ClientId)
             },
@@ -132,6 +138,9 @@ impl CodexAdapter {
     fn disconnected(&mut self, out: &mut Translated) {
         self.forget_strangers(out);
         let connection = self.change_connection();
+        for beside in &mut connection.beside {
+            (beside.looks, beside.told) = (0, false);
+        }
         connection.number = None;
         connection.handshake = Handshake::Unsaid;
         let asked = std::mem::take(&mut connection.asked).into_values().map(|in_flight| in_flight.what);
@@ -194,6 +203,10 @@ impl CodexAdapter {
             self.catalogue_answered(read, result);
             return;
         }
+        if let Asked::Beside { thread } = &asked {
+            self.beside_looked_at(thread, &result, out);
+            return;
+        }
         if asked == Asked::Initialize {
             self.initialized(result, out);
             return;
@@ -201,13 +214,14 @@ impl CodexAdapter {
         let Some(session) = asked.session() else { return };
         let Some(at) = self.sessions.position(session) else { return };
         match asked {
-            Asked::Initialize | Asked::Catalogue(_) | Asked::Forgotten => {}
+            Asked::Initialize | Asked::Catalogue(_) | Asked::Beside { .. } | Asked::Forgotten => {}
             Asked::Control { control, after, .. } => self.control_answered(at, control, after, result, out),
             Asked::RevertProof { control, turn, .. } => self.revert_proven(at, control, &turn, &result, out),
             Asked::Close { .. } => self.thread_left(at, out),
             Asked::ReattachChild { child, .. } => self.child_reattached(at, &child, &result, out),
             Asked::ChildHistory { child, .. } => self.child_history(at, &child, &result, out),
             Asked::Open { .. } => self.opened(at, result, out),
+            Asked::Unarchive { .. } => self.unarchived(at, result, out),
             Asked::Reattach { .. } => self.reattached(at, result, out),
             Asked::Status { .. } => self.status_told(at, &result, out),
             Asked::StillRuns { turn, .. } => self.told_whether_it_runs(at, &turn, &result, out),
@@ -244,7 +258,9 @@ impl CodexAdapter {
             }
         };
         out.send(&RPC.notification("initialized", Value::Null));
+        let version = info.version.clone();
         out.say_all(AgentEvent::Ready(info));
+        self.tell_newer(&version, out);
         for at in self.sessions.positions() {
             match self.sessions.slot(at).state.phase {
                 Phase::Open => self.reattach(at, out),
@@ -252,6 +268,23 @@ impl CodexAdapter {
                 Phase::Closed => {}
             }
         }
+        self.look_at_all_beside(out);
+    }
+
+    /// Says once of each process that it is newer than what was tested: it is spoken with all the same.
+    fn tell_newer(&mut self, version: &str, out: &mut Translated) {
+        let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+        let (Some(Some(major)), Some(Some(minor))) = (parts.next(), parts.next()) else { return };
+        if [major, minor] <= TESTED_VERSION || self.connection.newer_told {
+            return;
+        }
+        self.change_connection().newer_told = true;
+        let [known_major, known_minor] = TESTED_VERSION;
+        let message = format!(
+            "Codex {version} is newer than the versions this host was tested with (up to {known_major}.{known_minor}); \
+             what is not understood is kept and shown as it came"
+        );
+        out.say_all(AgentEvent::Notice { level: NoticeLevel::Info, message, provider: None });
     }
 
     /// An answer that was too long to keep is an answer without a content: whoever waits for it must not wait for ever.
@@ -384,7 +417,15 @@ impl Adapter for CodexAdapter {
     }
 
     fn ask_catalogue(&mut self, out: &mut Translated) -> bool {
-        self.read_catalogue(out)
+        self.read_catalogue(&catalogue::ALL, out)
+    }
+
+    fn ask_models(&mut self, out: &mut Translated) -> bool {
+        self.read_catalogue(&catalogue::IN_MEMORY, out)
+    }
+
+    fn know_models(&mut self, models: &[Model]) {
+        self.models = models.to_vec();
     }
 
     fn take_catalogue(&mut self) -> Option<Catalogue> {

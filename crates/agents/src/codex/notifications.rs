@@ -107,6 +107,8 @@ impl CodexAdapter {
                 out.say_all(AgentEvent::Notice { level: NoticeLevel::Info, message, provider: Some(params) });
             }
             "account/rateLimits/updated" => self.took_rate_limits(&params),
+            "thread/started" => self.thread_began(&params, out),
+            "thread/status/changed" | "thread/closed" => self.beside_changed(method, &params, out),
             _ if SILENT.contains(&method) => {}
             _ => match thread {
                 Some(thread) => self.of_stranger(thread, bytes, method, &params, out),

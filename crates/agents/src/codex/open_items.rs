@@ -2,7 +2,7 @@
 //! be abandoned where the model's answer is made anew.
 
 use super::bounds::MAX_OPEN_ITEMS;
-use super::state::{OpenItem, SaidItem};
+use super::state::{OpenItem, OpenRequest, SaidItem};
 use super::{CodexAdapter, items};
 use crate::adapter::Translated;
 use mainstay_core::content::{ItemFields, ItemKind, ItemStatus};
@@ -138,19 +138,28 @@ impl CodexAdapter {
     }
 
     /// A turn is over: a tool call that can only have been cut off with it is said to be (measured: a patch that was
-    /// cancelled, an MCP tool). A command may go on; what the model was saying ends with the turn by itself.
+    /// cancelled, an MCP tool). A command may go on, unless its approval was still open: then it never ran, and the server
+    /// tells no end of it (measured). What the model was saying ends with the turn by itself.
     pub(super) fn close_items_of(&mut self, at: usize, turn: &str, out: &mut Translated) {
         let state = &self.sessions.slot(at).state;
         if state.unsettled.is_empty() && state.open_items.is_empty() && state.retries == 0 {
             return;
         }
+        // A request about a part of a command comes from one that runs.
+        let asked_first = |of: &&OpenRequest| of.identity.part.is_none();
+        let never_ran: Vec<ItemKey> = state
+            .requests
+            .values()
+            .filter(asked_first)
+            .filter_map(|request| request.identity.item.clone())
+            .collect();
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);
         thread.unsettled.retain(|said| said.turn.as_str() != turn);
         thread.retries = 0;
         let mut over = Vec::new();
         thread.open_items.retain(|open| {
-            let ends = open.turn.as_str() == turn && !open.outlives;
+            let ends = open.turn.as_str() == turn && (!open.outlives || never_ran.contains(&open.key));
             if ends {
                 over.push(open.clone());
             }

@@ -64,7 +64,8 @@ pub enum RolloutError {
 pub struct Rollout {
     /// The newest record's beginning.
     pub head: Head,
-    /// What an adapter would have said of it live, in order; user messages as items.
+    /// What an adapter would have said of it live, in order; user messages as items. Only turns that are over: the last one
+    /// may run still.
     pub said: Vec<AgentEvent>,
 }
 
@@ -94,6 +95,19 @@ pub fn head(line: &[u8]) -> Option<Head> {
     })
 }
 
+/// The text of a line that holds a user's message; None: it holds none.
+#[must_use]
+pub fn user_message(line: &[u8]) -> Option<String> {
+    let line: Value = serde_json::from_slice(line).ok()?;
+    let item = line.get("payload")?.get("item")?;
+    if item.get("type").and_then(Value::as_str) != Some("UserMessage") {
+        return None;
+    }
+    let parts = item.get("content")?.as_array()?;
+    let text: Vec<&str> = parts.iter().filter_map(|part| part.get("text")?.as_str()).collect();
+    Some(text.join(" "))
+}
+
 /// Reads a thread's history from its newest record; `find` gives the record that a base names (where a thread has
 /// several, the newest one that was begun before the one that names it).
 ///
@@ -116,7 +130,7 @@ pub fn read(newest: &[u8], mut find: impl FnMut(&Base) -> Option<Vec<u8>>) -> Re
         reading.record(record, Some(*before))?;
     }
     reading.record(newest, None)?;
-    reading.end();
+    reading.leave_out_open_turn();
     Ok(Rollout { head: first, said: reading.said })
 }
 
@@ -132,6 +146,8 @@ struct Reading {
     said: Vec<AgentEvent>,
     items: usize,
     running: Option<ProviderTurn>,
+    /// Where what was said of the running turn begins.
+    open_from: usize,
 }
 
 impl Reading {
@@ -167,6 +183,7 @@ impl Reading {
             Some("task_started") => {
                 self.end();
                 self.running = Some(turn.clone());
+                self.open_from = self.said.len();
                 self.said.push(AgentEvent::TurnStarted { turn, origin: Origin::Unknown, submission: None });
             }
             Some("item_completed") => {
@@ -196,6 +213,13 @@ impl Reading {
     fn turn_over(&mut self, turn: ProviderTurn, outcome: Outcome, failure: Option<Failure>) {
         if self.running.take_if(|running| *running == turn).is_some() {
             self.said.push(AgentEvent::TurnEnded { turn, outcome, stop_reason: None, failure, usage: None });
+        }
+    }
+
+    /// The last turn may run still. What became of it is told when the thread is opened.
+    fn leave_out_open_turn(&mut self) {
+        if self.running.take().is_some() {
+            self.said.truncate(self.open_from);
         }
     }
 

@@ -88,6 +88,10 @@ pub(super) enum Asked {
     Open {
         session: SessionId,
     },
+    /// `thread/unarchive` of a thread that is to be taken up.
+    Unarchive {
+        session: SessionId,
+    },
     /// `thread/resume` of an open thread on a new connection.
     Reattach {
         session: SessionId,
@@ -129,6 +133,10 @@ pub(super) enum Asked {
         session: SessionId,
         child: ThreadId,
     },
+    /// The newest turn of a thread that another client began: without one it cannot be taken up.
+    Beside {
+        thread: ThreadId,
+    },
     /// `thread/turns/list`.
     History {
         session: SessionId,
@@ -159,11 +167,12 @@ pub(super) enum Asked {
 impl Asked {
     pub(super) fn session(&self) -> Option<&SessionId> {
         match self {
-            Self::Initialize | Self::Catalogue(_) | Self::Forgotten => None,
+            Self::Initialize | Self::Catalogue(_) | Self::Beside { .. } | Self::Forgotten => None,
             Self::Control { session, .. }
             | Self::RevertProof { session, .. }
             | Self::Close { session }
             | Self::Open { session }
+            | Self::Unarchive { session }
             | Self::Reattach { session }
             | Self::Status { session }
             | Self::StillRuns { session, .. }
@@ -186,6 +195,7 @@ impl Asked {
                 | Self::History { .. }
                 | Self::ChildHistory { .. }
                 | Self::RevertProof { .. }
+                | Self::Beside { .. }
                 | Self::Catalogue(_)
         )
     }
@@ -199,10 +209,10 @@ impl Asked {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Initialize => "initialize",
-            Self::Open { .. } => "opening the thread",
+            Self::Open { .. } | Self::Unarchive { .. } => "opening the thread",
             Self::Reattach { .. } | Self::ReattachChild { .. } => "taking the thread up again",
             Self::Status { .. } | Self::StillRuns { .. } => "the thread's status",
-            Self::History { .. } | Self::ChildHistory { .. } => "the thread's history",
+            Self::History { .. } | Self::ChildHistory { .. } | Self::Beside { .. } => "the thread's history",
             Self::StartTurn { .. } | Self::Steer { .. } => "a message",
             Self::Interrupt { .. } => "a stop",
             Self::Control { .. } | Self::RevertProof { .. } => "an order",
@@ -224,6 +234,9 @@ pub(super) struct Connection {
     #[serde(default)]
     pub(super) interrupts: u64,
     pub(super) handshake: Handshake,
+    /// It was said that the process is newer than what was tested.
+    #[serde(default)]
+    pub(super) newer_told: bool,
     pub(super) asked: BTreeMap<u64, InFlight>,
     /// Reads that wait until fewer are in flight.
     #[serde(default)]
@@ -231,9 +244,24 @@ pub(super) struct Connection {
     /// Threads that no session has yet.
     #[serde(default)]
     pub(super) strangers: Vec<Stranger>,
+    /// Threads that other clients of the process began, until a session has them.
+    #[serde(default)]
+    pub(super) beside: Vec<Beside>,
     /// The account's limits as they were last reported, in the server's shape.
     #[serde(default)]
     pub(super) rate_limits: Option<Value>,
+}
+
+/// A thread that another client of the process began.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Beside {
+    pub(super) thread: ThreadId,
+    pub(super) forked_from: Option<ThreadId>,
+    pub(super) cwd: Option<String>,
+    /// Looks since the last word of its status.
+    pub(super) looks: u32,
+    /// The host was told on this connection.
+    pub(super) told: bool,
 }
 
 /// A thread that no session has yet.
@@ -299,6 +327,9 @@ pub(super) struct Opening {
     #[serde(default)]
     pub(super) fork: Option<ForkPoint>,
     pub(super) options: SessionOptions,
+    /// It stood in the agent's archive and was taken out.
+    #[serde(default)]
+    pub(super) unarchived: bool,
     /// Not yet settled.
     pub(super) doubtful: Vec<SubmissionId>,
 }

@@ -100,6 +100,10 @@ impl CodexAdapter {
             Refused::OtherActiveTurn | Refused::NoTurnToSteer => {
                 AgentEvent::SteerRefused { submission, why: SteerRefusal::TurnOver }
             }
+            // Whatever the words: the turn is known to be over, and a refused message was not taken.
+            _ if !self.sessions.slot(at).state.runs(turn.as_str()) => {
+                AgentEvent::SteerRefused { submission, why: SteerRefusal::TurnOver }
+            }
             Refused::NotSteerable => AgentEvent::SteerRefused { submission, why: SteerRefusal::NotSteerable },
             _ => AgentEvent::InputRejected { submission, failure: errors::refusal_failure(&error) },
         };

@@ -47,6 +47,7 @@ impl CodexAdapter {
                 resume: resume.cloned(),
                 fork: fork.cloned(),
                 options: options.clone(),
+                unarchived: false,
                 doubtful: doubtful.to_vec(),
             }),
             options: options.clone(),
@@ -89,14 +90,25 @@ impl CodexAdapter {
         let session = self.sessions.slot(at).session.clone();
         let result = match result {
             Ok(result) => result,
+            Err(error) if errors::classify(&error) == Refused::Archived && self.may_unarchive(at) => {
+                // Put away by another client. Somebody wants to go on with it.
+                if let Some(opening) = &mut self.sessions.change(at).opening {
+                    opening.unarchived = true;
+                }
+                let params = json!({ "threadId": self.sessions.slot(at).state.thread });
+                let frame = self.ask(Asked::Unarchive { session }, "thread/unarchive", params);
+                out.send(&frame);
+                return;
+            }
             Err(error) => {
                 *self.sessions.change(at) = Thread::default();
                 self.sessions.index_thread(at);
                 out.say(&session, AgentEvent::ThreadRefused { failure: errors::refusal_failure(&error) });
+                self.look_at_all_beside(out);
                 return;
             }
         };
-        let Some(id) = result.pointer("/thread/id").and_then(Value::as_str) else {
+        let Some(id) = result.pointer("/thread/id").and_then(Value::as_str).map(str::to_owned) else {
             *self.sessions.change(at) = Thread::default();
             self.sessions.index_thread(at);
             let failure = Failure {
@@ -107,7 +119,7 @@ impl CodexAdapter {
             return;
         };
         let thread = self.sessions.change(at);
-        thread.thread = Some(ThreadId::from(id));
+        thread.thread = Some(ThreadId::from(id.as_str()));
         let resumed = thread.opening.as_ref().is_some_and(|opening| opening.resume.is_some());
         // A branch begins with the turns that it was given: they are not shown again.
         let branched = thread.opening.as_ref().is_some_and(|opening| opening.fork.is_some()) && !resumed;
@@ -115,12 +127,28 @@ impl CodexAdapter {
             thread.seen = Seen::Unsure;
         }
         self.sessions.index_thread(at);
+        // It may have been announced before it was answered for, and is nobody else's.
+        self.is_not_beside(&id);
         self.took_options(at, &result, "sandbox", "reasoningEffort", out);
+        self.look_at_all_beside(out);
         if resumed {
             // Where its history ends, whether a turn runs, and what became of doubtful inputs.
             self.ask_history(at, Look::first(Lookup::Opening), out);
         } else {
             self.open_for_use(at, false, out);
+        }
+    }
+
+    fn may_unarchive(&self, at: usize) -> bool {
+        let opening = self.sessions.slot(at).state.opening.as_ref();
+        opening.is_some_and(|opening| opening.resume.is_some() && !opening.unarchived)
+    }
+
+    /// The thread was taken out of the agent's archive: it is asked for again.
+    pub(super) fn unarchived(&mut self, at: usize, result: Result<Value, RpcError>, out: &mut Translated) {
+        match result {
+            Ok(_) => self.send_open(at, out),
+            Err(_) => self.opened(at, result, out),
         }
     }
 

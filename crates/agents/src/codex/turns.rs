@@ -230,10 +230,7 @@ impl CodexAdapter {
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);
         thread.saw_end_of(id);
-        let ours = thread
-            .interrupt
-            .take_if(|wanted| wanted.turn.as_ref().is_some_and(|of| of.as_str() == id))
-            .is_some();
+        thread.interrupt.take_if(|wanted| wanted.turn.as_ref().is_some_and(|of| of.as_str() == id));
         thread.running.take_if(|running| running.turn.as_str() == id);
         thread.review.take_if(|review| review.turn.as_str() == id);
         thread.named.take_if(|named| named.turn.as_str() == id);
@@ -245,11 +242,8 @@ impl CodexAdapter {
             &session,
             AgentEvent::TurnEnded { turn: id.into(), outcome, stop_reason: None, failure, usage: None },
         );
-        let steered = self.sessions.slot(at).state.input.as_ref().is_some_and(|input| input.steers);
-        if never_seen && ours && outcome == Outcome::Interrupted && !steered {
-            // Stopped before it was taken, and lost with it: only a person may want it sent again.
-            self.sessions.change(at).input = None;
-        } else if never_seen && self.ready() {
+        // Also where it was stopped before it was taken: it is lost with its turn, or the history has it all the same.
+        if never_seen && self.ready() {
             self.ask_history(at, Look::first(Lookup::Settle), out);
         }
     }

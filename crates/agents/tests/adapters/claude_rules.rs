@@ -367,6 +367,37 @@ fn an_emptied_context_is_another_conversation() {
     harness.start("s1", "m1", "words").expect("can be told");
 }
 
+/// The simulator's seed 162: the turn of a task was taken for the command's, and the command's for the next message's.
+#[test]
+fn a_tasks_turn_and_a_messages_turn_are_not_the_commands() {
+    let mut harness = open();
+    let started = json!({"task_id": "b1", "task_type": "local_bash", "description": "sleep"});
+    system(&mut harness, "task_started", started);
+    control(&mut harness, "k1", Control::Clear);
+    state(&mut harness, "running");
+    system(&mut harness, "task_notification", json!({"task_id": "b1", "status": "completed"}));
+    let init = |uuid: &str, session: &str| json!({"uuid": uuid, "session_id": session, "model": "big[1m]", "permissionMode": "default"});
+    let lines = brief(&system(&mut harness, "init", init("t1", "c-1")));
+    assert_eq!(lines, ["TurnStarted t1 Task -"]);
+    result(&mut harness, json!({"origin": {"kind": "task-notification"}}));
+    assert_eq!(harness.start("s1", "m1", "words"), Err(CannotTell::InputUntaken("s1".into())));
+    let lines = brief(&system(&mut harness, "init", init("t2", "c-2")));
+    assert_eq!(
+        lines,
+        ["ThreadSwitched c-2", "TurnStarted t2 Unknown -", r#"ControlEnded k1 {"state":"done"}"#]
+    );
+    result(&mut harness, json!({}));
+    // And behind a message that is not taken.
+    harness.start("s1", "m1", "words").expect("can be told");
+    control(&mut harness, "k2", Control::Compact { instructions: None });
+    let lines = brief(&system(&mut harness, "init", init("t3", "c-2")));
+    assert!(lines.iter().all(|line| !line.starts_with("ControlEnded")), "{lines:?}");
+    let lines = brief(&result(&mut harness, json!({})));
+    assert!(lines.iter().any(|line| line.starts_with("InputTaken m1")), "{lines:?}");
+    let lines = brief(&system(&mut harness, "status", json!({"status": "compacting", "uuid": "t4"})));
+    assert_eq!(lines, ["TurnStarted t4 Unknown -", r#"ControlEnded k2 {"state":"done"}"#]);
+}
+
 #[test]
 fn compaction_is_asked_for_in_the_agents_words_and_seen_to_begin() {
     let mut harness = open();

@@ -317,7 +317,7 @@ fn servers_folders_and_instructions_are_handed_over_each_time() {
             additional_directories: vec!["/more".to_owned()],
             mcp_servers: servers,
             instructions: Some("be kind".to_owned()),
-            conversation: None,
+            ..ThreadContext::default()
         },
     );
     handshake(&mut harness);

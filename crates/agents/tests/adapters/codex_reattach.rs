@@ -2,8 +2,8 @@
 //! again, and what the history tells.
 
 use crate::codex_bench::*;
-use crate::harness::{Harness, select};
-use mainstay_agents::CannotTell;
+use crate::harness::{Harness, Life, context, select};
+use mainstay_agents::{AgentKind, CannotTell, Shown, ThreadContext};
 use mainstay_core::SessionOptions;
 use serde_json::{Value, json};
 
@@ -245,7 +245,7 @@ fn an_input_is_looked_up_again_after_a_turn_that_it_did_not_name() {
 }
 
 #[test]
-fn a_turn_that_ends_without_its_input_is_looked_up_and_a_stopped_one_is_not_sent_again() {
+fn a_turn_that_ends_without_its_input_is_looked_up_also_one_that_was_stopped() {
     let mut harness = named();
     harness.message(&started("U1"));
     let said = harness.message(&ended("U1", "failed"));
@@ -256,7 +256,11 @@ fn a_turn_that_ends_without_its_input_is_looked_up_and_a_stopped_one_is_not_sent
     let mut harness = named();
     harness.interrupt("s1", None);
     harness.message(&started("U1"));
-    assert_eq!(harness.message(&ended("U1", "interrupted")), ["s1: TurnEnded U1 Interrupted -"]);
+    // The session knows that it was stopped, and does not give it again.
+    let said = harness.message(&ended("U1", "interrupted"));
+    assert!(said[1].contains("thread/turns/list"), "{said:?}");
+    let turns = json!([{ "id": "U1", "status": "interrupted", "items": [] }]);
+    assert_eq!(history(&mut harness, &turns, &Value::Null), ["s1: InputAbsent m1"]);
     assert!(harness.start("s1", "m2", "x").is_ok());
 }
 
@@ -629,4 +633,40 @@ fn a_thread_without_a_message_has_an_empty_history() {
         "thread T is not materialized yet; thread/turns/list is unavailable",
     );
     assert_eq!(said, ["s1: InputAbsent m1"]);
+}
+
+#[test]
+fn what_was_said_since_the_past_was_read_is_shown_when_the_conversation_is_opened() {
+    let answer_item =
+        |id: &str, text: &str| json!({ "type": "agentMessage", "id": id, "text": text, "completedAtMs": 3 });
+    let turns = json!([
+        { "id": "U3", "status": "inProgress", "items": [user_message("u3", Some("theirs"))] },
+        { "id": "U2", "status": "completed", "items": [answer_item("a2", "later")] },
+        { "id": "U1", "status": "completed", "items": [answer_item("a1", "shown")] },
+    ]);
+    let opened = |past: Option<Shown>| {
+        let mut harness = Harness::new(AgentKind::Codex, Life::NewEachStep);
+        harness.bind_in("s1", ThreadContext { past, ..context() });
+        handshake(&mut harness);
+        harness.open("s1", Some("T"));
+        answer(&mut harness, "thread/resume", &active_thread());
+        history(&mut harness, &turns, &Value::Null)
+    };
+    let said = opened(Some(Shown::UpTo("U1".into())));
+    assert_eq!(
+        said,
+        [
+            "s1: ThreadOpened T resumed",
+            "s1: TurnStarted U2 Unknown -",
+            r#"s1: ItemCompleted a2 in U2 AgentMessage Completed "later""#,
+            "s1: TurnEnded U2 Completed -",
+            "s1: TurnStarted U3 Unknown -",
+            "s1: TurnStarted U3 Client -",
+            r#"s1: ItemCompleted u3 in U3 UserMessage Completed content=[{"text":"hello","type":"text"}]"#,
+        ]
+    );
+    let said = opened(Some(Shown::Nothing));
+    assert!(said.iter().any(|line| line.contains("shown")), "{said:?}");
+    let said = opened(None);
+    assert!(!said.iter().any(|line| line.contains("later")), "{said:?}");
 }

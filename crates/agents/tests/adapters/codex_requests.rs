@@ -273,3 +273,22 @@ fn a_long_answer_is_not_kept_and_the_request_stays_open_for_another() {
     harness.answer("s1", "1:0", decline(), Vec::new()).expect("is open");
     assert_eq!(harness.sent[0]["id"], 9);
 }
+
+#[test]
+fn a_command_whose_turn_ends_while_its_approval_is_open_never_ran() {
+    let mut harness = running();
+    let command =
+        json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
+    harness.message(&event("item/started", json!({ "turnId": "U1", "item": command })));
+    let runs =
+        json!({ "type": "commandExecution", "id": "c2", "command": "sleep 9", "status": "inProgress" });
+    harness.message(&event("item/started", json!({ "turnId": "U1", "item": runs })));
+    harness.message(&ask("item/commandExecution/requestApproval", 1, json!({ "itemId": "c1" })));
+    let of_part = json!({ "itemId": "c2", "approvalId": "p" });
+    harness.message(&ask("item/commandExecution/requestApproval", 2, of_part));
+    let said =
+        harness.message(&event("turn/completed", json!({ "turn": { "id": "U1", "status": "interrupted" } })));
+    assert!(said[0].starts_with("s1: ItemCompleted c1 in U1 ToolCall Incomplete"), "{said:?}");
+    let tasks: Vec<&String> = said.iter().filter(|line| line.contains("TaskStarted")).collect();
+    assert!(tasks.len() == 1 && tasks[0].contains("TaskStarted c2"), "only what runs is a task: {said:?}");
+}

@@ -1,8 +1,8 @@
 //! One test for each rule of the Codex adapter within one connection.
 
 use crate::codex_bench::*;
-use crate::harness::select;
-use mainstay_agents::{AgentKind, CannotTell};
+use crate::harness::{Harness, Life, context, select};
+use mainstay_agents::{AgentKind, CannotTell, ThreadContext};
 use mainstay_core::SessionOptions;
 use mainstay_core::content::Answer;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ fn refused_threads_are_classified_in_one_place() {
         ("no rollout found for thread id T", "thread_missing"),
         ("thread T already has an active writer", "active_writer"),
         ("codex account authentication required to do that", "sign_in"),
-        ("session T is archived. Run `codex unarchive T` to unarchive it first.", "agent_refused"),
+        ("session T is locked", "agent_refused"),
     ] {
         let mut harness = connected();
         harness.open("s1", Some("T"));
@@ -477,4 +477,60 @@ fn open_approvals_are_bounded() {
         said[0].starts_with("s1: Notice Warning") && said[1].contains(r#""decision":"decline""#),
         "{said:?}"
     );
+}
+
+#[test]
+fn a_newer_version_is_spoken_with_and_said_to_be_newer_once() {
+    let said_by = |version: &str| {
+        let mut harness = Harness::new(AgentKind::Codex, Life::NewEachStep);
+        harness.bind("s1");
+        let greet = |harness: &mut Harness| {
+            harness.connect();
+            let id = harness.sent_id("initialize");
+            let agent = format!("mainstay/{version} (Linux)");
+            harness.message(&json!({ "id": id, "result": { "userAgent": agent } }))
+        };
+        let first = greet(&mut harness);
+        assert!(first[0].starts_with(&format!("all: Ready codex {version}")), "{first:?}");
+        harness.disconnect();
+        let newer = |said: &[String]| said.iter().filter(|line| line.contains("is newer than")).count();
+        (newer(&first), newer(&greet(&mut harness)))
+    };
+    assert_eq!(said_by("0.172.0"), (1, 0));
+    assert_eq!(said_by("1.0.0-beta"), (1, 0));
+    assert_eq!(said_by("0.171.3"), (0, 0));
+    assert_eq!(said_by("0.99.0"), (0, 0));
+    assert_eq!(said_by("strange"), (0, 0));
+}
+
+#[test]
+fn a_thread_in_the_agents_archive_is_taken_out_once_to_be_taken_up() {
+    let archived = "session T is archived. Run `codex unarchive T` to unarchive it first.";
+    let mut harness = connected();
+    harness.open("s1", Some("T"));
+    let asked = refuse(&mut harness, "thread/resume", archived);
+    assert!(asked.len() == 1 && asked[0].contains("thread/unarchive"), "{asked:?}");
+    let again = answer(&mut harness, "thread/unarchive", &thread("T"));
+    assert!(again[0].contains("thread/resume"), "{again:?}");
+    let refused = refuse(&mut harness, "thread/resume", archived);
+    assert!(refused[0].starts_with("s1: ThreadRefused"), "not for ever: {refused:?}");
+
+    let mut harness = connected();
+    harness.open("s1", Some("T"));
+    refuse(&mut harness, "thread/resume", archived);
+    let refused = refuse(&mut harness, "thread/unarchive", "no");
+    assert!(refused[0].starts_with("s1: ThreadRefused"), "{refused:?}");
+}
+
+#[test]
+fn what_is_the_agents_alone_is_kept_from_commands() {
+    let mut harness = Harness::new(AgentKind::Codex, Life::NewEachStep);
+    let context = ThreadContext { kept_from_commands: vec!["API_KEY".to_owned()], ..context() };
+    harness.bind_in("s1", context);
+    handshake(&mut harness);
+    for resume in [None, Some("T")] {
+        harness.open("s1", resume);
+        let config = &harness.sent[0]["params"]["config"];
+        assert_eq!(config, &json!({ "shell_environment_policy.exclude": ["API_KEY"] }));
+    }
 }

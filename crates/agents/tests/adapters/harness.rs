@@ -3,7 +3,7 @@
 
 use crate::render;
 use mainstay_agents::{
-    Adapter, AgentKind, CannotTell, Catalogue, InHistory, Incoming, Record, SavedHistory, Shown,
+    Adapter, AgentKind, Appeared, CannotTell, Catalogue, InHistory, Incoming, Record, SavedHistory, Shown,
     ThreadContext, Translated, UnansweredCall, adapter,
 };
 use mainstay_core::agent::Decision;
@@ -37,6 +37,8 @@ pub(crate) struct Harness {
     pub(crate) failures: Vec<Value>,
     /// The frames of the last step, as values.
     pub(crate) sent: Vec<Value>,
+    /// Conversations of other clients that were told in the last step.
+    pub(crate) appeared: Vec<Appeared>,
 }
 
 /// What sessions pin that pin nothing special.
@@ -58,6 +60,7 @@ impl Harness {
             changed: Vec::new(),
             failures: Vec::new(),
             sent: Vec::new(),
+            appeared: Vec::new(),
         }
     }
 
@@ -115,6 +118,7 @@ impl Harness {
             .iter()
             .map(|frame| serde_json::from_slice(&frame.payload).expect("a frame is JSON"))
             .collect();
+        self.appeared.clone_from(&translated.appeared);
         self.failures = translated.said.iter().filter_map(|said| failure(&said.event)).collect();
         self.changed.clear();
         for change in self.adapter.changes() {

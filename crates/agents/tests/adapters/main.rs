@@ -6,6 +6,7 @@ mod acp_rules;
 mod claude_returns;
 mod claude_rules;
 mod codex_bench;
+mod codex_beside;
 mod codex_children;
 mod codex_controls;
 mod codex_items;

@@ -220,6 +220,8 @@ pub(crate) async fn fork(call: Call) -> Answer {
         cwd: launch.cwd,
         name: body.name.or(session.name),
         options: session.options,
+        // A branch is bound as what it branches off from.
+        limits: session.limits,
         additional_directories: launch.additional_directories,
         mcp_servers: launch.mcp_servers,
         instructions: launch.instructions,

@@ -10,6 +10,7 @@ pub(crate) mod meta;
 pub(crate) mod process;
 pub(crate) mod requests;
 pub(crate) mod sessions;
+pub(crate) mod terminals;
 pub(crate) mod transfer;
 
 use crate::problem::{Code, Problem};

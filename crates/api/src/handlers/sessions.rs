@@ -6,7 +6,7 @@ use crate::mutation::{self, MakeBody};
 use crate::origin;
 use crate::problem::{Code, Problem};
 use crate::views::{Content, OptionsBody, OptionsPatch, SessionList, SessionView, present};
-use mainstay_core::session::Limits;
+use mainstay_core::session::{DefaultAnswer, Limits, RequestPolicy};
 use mainstay_core::work::ThreadSource;
 use mainstay_core::{AgentName, Command, SessionId, SessionOptions, SubmissionId, ThreadId};
 use mainstay_host::{Host, NewSessionRequest};
@@ -45,6 +45,9 @@ pub(crate) struct NewSessionBody {
     /// To begin with.
     #[serde(default)]
     options: OptionsBody,
+    /// Budgets and default answers; what is not named is what the host's configuration says.
+    #[serde(default)]
+    limits: Limits,
     /// Further folders: absolute, within the roots.
     #[serde(default)]
     additional_directories: Vec<String>,
@@ -79,7 +82,9 @@ pub(crate) async fn create(call: Call) -> Answer {
     }
     // What goes beyond an agent's defaults is the user's to give: an agent could give another one what it has not.
     let options: SessionOptions = body.options.into();
+    let answers_yes = |policy: RequestPolicy| policy.answer == DefaultAnswer::AllowOnce;
     if options != SessionOptions::default()
+        || body.limits.requests.is_some_and(answers_yes)
         || body.adopt.is_some()
         || body.account_home.is_some()
         || !body.mcp_servers.is_empty()
@@ -105,6 +110,7 @@ pub(crate) async fn create(call: Call) -> Answer {
         cwd: body.cwd,
         name: body.name,
         options,
+        limits: body.limits,
         additional_directories: body.additional_directories,
         mcp_servers: body.mcp_servers,
         instructions: body.instructions,
@@ -199,7 +205,8 @@ pub(crate) async fn list(call: Call) -> Answer {
 pub(crate) async fn get(call: Call) -> Answer {
     call.query::<NoQuery>()?;
     let (row, session) = call.app.host.state(call.session()?).await?;
-    json(200, &SessionView::of_state(row, &session))
+    let owed = call.app.host.owed(&row, &session).await?;
+    json(200, &SessionView { owed: Some(owed), ..SessionView::of_state(row, &session) })
 }
 
 /// What is to change; absent is unchanged.

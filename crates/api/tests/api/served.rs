@@ -122,6 +122,7 @@ fn host_config(folder: &tempfile::TempDir) -> HostConfig {
         max_processes: 1,
         max_starting: 1,
         retention: mainstay_host::Retention::default(),
+        limits: Default::default(),
         agents: BTreeMap::from([(AgentName::from("absent"), absent)]),
         environment: Vec::new(),
         keeper_program: "/nowhere/keeper".into(),

@@ -86,6 +86,18 @@ pub enum StopReach {
     Background,
 }
 
+/// What a stop does that the agent did not react to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StopStep {
+    /// The session leaves its process, which ends with it where no other session needs it.
+    #[default]
+    Process,
+    /// In a process that goes on with others: what runs is told to end once more, and commands, tasks and sub-agents
+    /// with it.
+    Background,
+}
+
 /// How far options are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

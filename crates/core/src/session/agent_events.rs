@@ -1,9 +1,10 @@
 //! What the agent says, decided.
 
 use super::commands::end_of_answer;
+use super::limits::Budget;
 use super::process_facts::failure_of;
 use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session, SubmissionState};
-use super::{Effect, Moment, Out, UNMODELLED_BYTES};
+use super::{CHAIN_LINKS, Effect, Moment, Out, UNMODELLED_BYTES};
 use crate::agent::{AgentEvent, AskedByAgent, Decision, NoticeLevel, SteerRefusal, TakenProof};
 use crate::content::{Failure, FailureCode, Origin, Outcome, StopReason};
 use crate::event::{Event, QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
@@ -195,12 +196,18 @@ impl Session {
             (None, false) if self.forks() => ThreadOrigin::Forked,
             (None, false) => ThreadOrigin::Created,
         };
-        let linked = Event::ThreadLinked { thread: thread.clone(), how, previous: head };
+        let linked = self.linked(thread.clone(), how, head);
         self.emit(out, moment.now, linked);
         self.emit(out, moment.now, Event::LeaseHeld { process, thread });
         // Changed while it started: the newer wish wins.
         self.tell_options(moment, out);
         self.advance(moment, out);
+    }
+
+    /// A new head of the chain. Where that cuts a link, the event says how many are cut by then.
+    pub(super) fn linked(&self, thread: ThreadId, how: ThreadOrigin, previous: Option<ThreadId>) -> Event {
+        let cuts = self.thread() != Some(&thread) && self.chain.len() >= CHAIN_LINKS;
+        Event::ThreadLinked { thread, how, previous, cut: self.chain_cut + u64::from(cuts) }
     }
 
     /// Whether the first thread is to be a branch of another session's.
@@ -213,7 +220,7 @@ impl Session {
         if self.phase != Phase::Held || previous.as_ref() == Some(&thread) {
             return;
         }
-        let linked = Event::ThreadLinked { thread, how: ThreadOrigin::Switched, previous };
+        let linked = self.linked(thread, ThreadOrigin::Switched, previous);
         self.emit(out, moment.now, linked);
     }
 
@@ -355,7 +362,7 @@ impl Session {
         }
     }
 
-    fn turn_started(
+    pub(super) fn turn_started(
         &mut self,
         provider_turn: ProviderTurn,
         origin: Origin,
@@ -392,7 +399,7 @@ impl Session {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one agent event, and where they go")]
-    fn turn_ended(
+    pub(super) fn turn_ended(
         &mut self,
         provider_turn: &ProviderTurn,
         outcome: Outcome,
@@ -426,6 +433,12 @@ impl Session {
             .map(|of| of.id.clone())
             .collect();
         let over_budget = open.budget.is_some();
+        // Why it was stopped, in the words that the agent had for it.
+        let stalled = open.retrying.as_ref().filter(|_| open.budget == Some(Budget::Stall));
+        let failure = failure.or_else(|| {
+            let words = format!("nothing came of trying again for too long: {}", stalled?.message);
+            Some(Failure::new(FailureCode::Network, words))
+        });
         let outcome = match outcome {
             Outcome::Cancelled | Outcome::Interrupted if over_budget => Outcome::Limit,
             Outcome::Cancelled if asked_to_stop => Outcome::Interrupted,
@@ -471,24 +484,23 @@ impl Session {
         moment: &Moment<'_>,
         out: &mut Out,
     ) {
-        let ends: Vec<(RequestId, u64, RequestEnd, Option<bool>)> = self
-            .requests
-            .iter()
-            .filter(|open| which(open))
-            .map(|open| {
-                let (end, confirmed) = match &open.state {
-                    RequestState::Pending => (pending_end, None),
-                    RequestState::Answering { answer, .. } => {
-                        (end_of_answer(answer, &open.options), Some(false))
-                    }
-                };
-                (open.id.clone(), open.revision + 1, end, confirmed)
-            })
-            .collect();
-        for (request, revision, state, confirmed) in ends {
-            let asked_again = state == RequestEnd::Lost && again.contains(&request);
-            let closed = Event::RequestClosed { request, revision, state, confirmed, asked_again };
-            self.emit(out, moment.now, closed);
+        let closed = |open: &OpenRequest| {
+            let (state, confirmed) = match &open.state {
+                RequestState::Pending => (pending_end, None),
+                RequestState::Answering { answer, .. } => (end_of_answer(answer, &open.options), Some(false)),
+            };
+            Event::RequestClosed {
+                request: open.id.clone(),
+                revision: open.revision + 1,
+                state,
+                confirmed,
+                answered: open.answered,
+                asked_again: state == RequestEnd::Lost && again.contains(&open.id),
+            }
+        };
+        let ends: Vec<Event> = self.requests.iter().filter(|open| which(open)).map(closed).collect();
+        for end in ends {
+            self.emit(out, moment.now, end);
         }
     }
 
@@ -504,7 +516,7 @@ impl Session {
         let item = asked.item.as_ref().and_then(|key| self.item_by_key(key)).map(|item| item.id.clone());
         let deadline = self.request_deadline(&asked.options, moment);
         let opened = Event::RequestOpened {
-            request: RequestId(format!("{}.r{}", self.id, self.request_count + 1)),
+            request: self.next_request(),
             key: asked.key,
             revision: 1,
             process,
@@ -530,6 +542,15 @@ impl Session {
         }
     }
 
+    /// An id that no other request ever has: the count alone begins anew where the journal was rewound.
+    fn next_request(&self) -> RequestId {
+        let (id, number) = (&self.id, self.request_count + 1);
+        RequestId(match self.epoch {
+            1 => format!("{id}.r{number}"),
+            epoch => format!("{id}.e{epoch}.r{number}"),
+        })
+    }
+
     fn mark_request(&mut self, key: &RequestKey, unconfirmed: bool, moment: &Moment<'_>, out: &mut Out) {
         let Some(open) = self.requests.iter().find(|open| open.key == *key) else { return };
         if open.unconfirmed != unconfirmed {
@@ -546,8 +567,9 @@ impl Session {
             RequestState::Pending => (RequestEnd::Superseded, None),
             RequestState::Answering { answer, .. } => (end_of_answer(answer, &open.options), Some(confirmed)),
         };
-        let (request, revision) = (open.id.clone(), open.revision + 1);
-        let closed = Event::RequestClosed { request, revision, state, confirmed, asked_again: false };
+        let (request, revision, answered) = (open.id.clone(), open.revision + 1, open.answered);
+        let asked_again = false;
+        let closed = Event::RequestClosed { request, revision, state, confirmed, answered, asked_again };
         self.emit(out, moment.now, closed);
         self.resume_turn_without_requests(moment, out);
     }

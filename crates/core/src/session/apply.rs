@@ -1,15 +1,18 @@
 //! The fold: how each event changes the state. The same function for live work and for recovery.
 
+use super::leaving::{LeaveStep, Leaving};
 use super::limits::Spent;
 use super::state::{
     ClosedRequest, EndedChild, EndedTask, Link, OpenChild, OpenControl, OpenItem, OpenRequest,
-    OpenSubmission, OpenTask, OpenTurn, PastTurn, Phase, RequestState, Retrying, Session, StartRetry,
-    SubmissionState,
+    OpenSubmission, OpenTask, OpenTurn, PastTurn, Phase, RequestState, Retrying, RewoundTurns, Session,
+    StartRetry, SubmissionState,
 };
-use super::{CHAIN_LINKS, ENDED_WORK_SHOWN, PAST_TURNS, REMEMBERED};
+use super::{CHAIN_LINKS, ENDED_WORK_SHOWN, PAST_TURNS, REMEMBERED, REWOUND_RUNS};
 use crate::content::{ContentBlock, Delivery, DeliveryTaken, ItemKind, Outcome};
 use crate::digest::TextDigest;
-use crate::event::{Event, LeaseEnd, OptionsState, QueueReason, RequestEnd, StopReach, ThreadOrigin};
+use crate::event::{
+    Event, LeaseEnd, OptionsState, QueueReason, RequestEnd, StopReach, StopStep, ThreadOrigin,
+};
 use crate::work::{Control, ControlEnd, HistoryPoint, Provenance};
 use crate::{ControlId, Cursor, Fence, ItemId, ItemKey, RequestId, SessionOptions, SubmissionId, TurnId};
 use std::collections::VecDeque;
@@ -27,6 +30,11 @@ fn show_ended<T>(shown: &mut VecDeque<T>, value: T) {
         shown.pop_front();
     }
     shown.push_back(value);
+}
+
+/// Turns are numbered by us, from 1 on.
+fn turn_number(turn: &TurnId) -> u64 {
+    turn.as_str().trim_start_matches('t').parse().unwrap_or(u64::MAX)
 }
 
 impl Session {
@@ -100,6 +108,7 @@ impl Session {
                 self.awaits_capacity = false;
                 self.unverifiable = None;
                 self.stopping = None;
+                self.leaving = None;
                 self.interrupt_pending = None;
                 self.work_stopped = false;
                 if *reason == LeaseEnd::Abandoned {
@@ -119,6 +128,12 @@ impl Session {
             Event::ProcessAdopted { .. } => self.unverifiable = None,
             Event::ProcessUnverifiable { why, .. } => self.unverifiable = Some(why.clone()),
             Event::ProcessStopping { order, .. } => self.stopping = Some(*order),
+            Event::ProcessLeaving { others, .. } => {
+                let (since, step) =
+                    self.leaving.as_ref().map_or((at, LeaveStep::Told), |before| (before.since, before.step));
+                self.leaving = Some(Leaving { since, step, others: others.clone() });
+            }
+            Event::LeaseRefused { carried } => self.stale_refused = Some(*carried),
             Event::ProcessExited { exit, .. } => {
                 if !exit.cause.ordered() && self.stopping.is_none() && self.turns_of_process == 0 {
                     self.first_turn_deaths += 1;
@@ -135,6 +150,7 @@ impl Session {
                     self.chain.push(Link { thread: thread.clone(), how: *how });
                     if self.chain.len() > CHAIN_LINKS {
                         self.chain.remove(1);
+                        self.chain_cut += 1;
                     }
                 }
             }
@@ -270,6 +286,7 @@ impl Session {
                     elicits: elicitation.is_some(),
                     unconfirmed: false,
                     deadline: deadline.clone(),
+                    answered: None,
                     state: RequestState::Pending,
                 });
             }
@@ -279,7 +296,9 @@ impl Session {
                 }
             }
             Event::RequestAnswered { request, revision, answer, by } => {
+                let answered = Cursor { epoch: self.epoch, seq };
                 if let Some(open) = self.requests.iter_mut().find(|open| open.id == *request) {
+                    open.answered = Some(answered);
                     open.revision = *revision;
                     open.state = RequestState::Answering { answer: answer.clone(), by: by.clone() };
                 }
@@ -302,7 +321,9 @@ impl Session {
             Event::OptionsUpdated { options, state, by, .. } => self.apply_options(options, *state, *by),
             Event::TurnRetrying { turn, attempt, failure, .. } => {
                 if let Some(open) = turn.as_ref().and_then(|turn| self.turn_mut(turn)) {
+                    let since = open.retrying.as_ref().map_or(at, |retrying| retrying.since);
                     open.retrying = Some(Retrying {
+                        since,
                         attempt: *attempt,
                         message: failure.message.clone(),
                         resets_at: failure.resets_at,
@@ -388,10 +409,18 @@ impl Session {
                     open.budget = Some(*budget);
                 }
             }
-            Event::ThreadRewound { before, resume_at } => {
+            Event::ThreadRewound { before, last, resume_at } => {
                 self.resume_at.clone_from(resume_at);
-                let kept = self.past_turns.iter().position(|past| past.id == *before);
-                self.past_turns.truncate(kept.unwrap_or(self.past_turns.len()));
+                self.apply_rewound(before, last.as_ref());
+            }
+            Event::StopEscalated { step: StopStep::Background, .. } => {
+                self.leave_step(LeaveStep::Pressed, at);
+            }
+            Event::StopBlocked { others, .. } => {
+                self.leave_step(LeaveStep::Blocked, at);
+                if let Some(leaving) = &mut self.leaving {
+                    leaving.others.clone_from(others);
+                }
             }
             Event::ControlAsked { control, what, .. } => {
                 self.control_count += 1;
@@ -429,13 +458,32 @@ impl Session {
                 }
             }
             Event::StraysFound { .. }
-            | Event::StopEscalated { .. }
+            | Event::StopEscalated { step: StopStep::Process, .. }
             | Event::PlanUpdated { .. }
             | Event::UsageUpdated { .. }
             | Event::CommandsUpdated { .. }
             | Event::Notice { .. }
             | Event::EpochStarted { .. } => {}
         }
+    }
+
+    fn leave_step(&mut self, step: LeaveStep, at: i64) {
+        if let Some(leaving) = &mut self.leaving {
+            (leaving.step, leaving.since) = (step, at);
+        }
+    }
+
+    fn apply_rewound(&mut self, before: &TurnId, last: Option<&TurnId>) {
+        let to = last.cloned().unwrap_or_else(|| TurnId(format!("t{}", self.turn_count)));
+        let kept = self.past_turns.iter().position(|past| past.id == *before);
+        self.past_turns.truncate(kept.unwrap_or(self.past_turns.len()));
+        // What was dropped before and lies within is dropped once.
+        let within = |run: &RewoundTurns| turn_number(&run.from) >= turn_number(before);
+        self.rewound.retain(|run| !within(run));
+        if self.rewound.len() == REWOUND_RUNS {
+            self.rewound.pop_front();
+        }
+        self.rewound.push_back(RewoundTurns { from: before.clone(), to });
     }
 
     fn apply_options(&mut self, options: &SessionOptions, state: OptionsState, by: Provenance) {

@@ -1,6 +1,6 @@
 //! What clients ask.
 
-use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session};
+use super::state::{ClosedRequest, OpenRequest, OpenSubmission, Phase, RequestState, Session};
 use super::{Command, Effect, Moment, Out, Reply};
 use crate::agent::Decision;
 use crate::content::{Answer, MAX_CONTENT_BYTES, OptionKind};
@@ -54,7 +54,7 @@ impl Session {
             }
             Command::Update { name, options, archived, limits } => {
                 if let Some(limits) = limits {
-                    self.set_limits(limits, moment, out);
+                    self.set_limits(limits, moment.now, out);
                 }
                 let told_name = name.clone().flatten();
                 if name.is_some() || archived.is_some() {
@@ -265,12 +265,18 @@ impl Session {
                 revision: revision + 1,
                 state: end,
                 confirmed: None,
+                answered: self.answered_at(request),
                 asked_again: false,
             };
             self.emit(out, moment.now, closed);
             self.resume_turn_without_requests(moment, out);
         }
         Ok(Reply::Answered { request: request.clone(), revision })
+    }
+
+    /// Where the answer that won stands.
+    fn answered_at(&self, request: &RequestId) -> Option<Cursor> {
+        self.requests.iter().find(|open| open.id == *request).and_then(|open| open.answered)
     }
 
     fn closed_refusal(&self, request: &RequestId) -> Refusal {
@@ -280,19 +286,28 @@ impl Session {
                 format!("session {} has no request {request} that could still be answered", self.id),
             );
         };
-        let mut refusal = match &closed.winner {
+        closed.refusal()
+    }
+}
+
+impl ClosedRequest {
+    /// What a late or repeated answer gets.
+    #[must_use]
+    pub fn refusal(&self) -> Refusal {
+        let request = &self.id;
+        let mut refusal = match &self.winner {
             Some((_, by)) => Refusal::new(
                 RefusalCode::AlreadyAnswered,
                 format!("request {request} was answered by {by}; the first answer wins"),
             ),
             None => Refusal::new(
                 RefusalCode::RequestClosed,
-                format!("request {request} ended without an answer ({})", request_end_name(closed.end)),
+                format!("request {request} ended without an answer ({})", request_end_name(self.end)),
             ),
         };
-        refusal.revision = Some(closed.revision);
-        refusal.ended = Some(closed.end);
-        refusal.winner = closed.winner.clone().map(Box::new);
+        refusal.revision = Some(self.revision);
+        refusal.ended = Some(self.end);
+        refusal.winner = self.winner.clone().map(Box::new);
         refusal
     }
 }

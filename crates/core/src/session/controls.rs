@@ -7,7 +7,7 @@ use crate::content::{Failure, FailureCode};
 use crate::event::{Event, OptionsState};
 use crate::process::CloseOrder;
 use crate::work::{Control, ControlEnd, Provenance};
-use crate::{ControlId, Refusal, RefusalCode, SessionOptions};
+use crate::{ControlId, Refusal, RefusalCode, SessionOptions, TurnId};
 
 impl Session {
     /// Refuses what the agent cannot do, and what cannot be asked of it now.
@@ -119,7 +119,9 @@ impl Session {
         };
         self.emit(out, moment.now, Event::ControlEnded { control, end: end.clone() });
         if let Some(before) = rewound {
-            self.emit(out, moment.now, Event::ThreadRewound { before, resume_at: None });
+            // Nothing runs while the agent goes back: all turns so far from this one on are gone.
+            let last = Some(TurnId(format!("t{}", self.turn_count)));
+            self.emit(out, moment.now, Event::ThreadRewound { before, last, resume_at: None });
         }
         if sets_options {
             self.options_settled(end, moment, out);
@@ -135,7 +137,8 @@ impl Session {
         let (control, end) = (control.clone(), ControlEnd::Done);
         self.emit(out, moment.now, Event::ControlEnded { control, end });
         if let Some(before) = before {
-            self.emit(out, moment.now, Event::ThreadRewound { before, resume_at: Some(at) });
+            let last = Some(TurnId(format!("t{}", self.turn_count)));
+            self.emit(out, moment.now, Event::ThreadRewound { before, last, resume_at: Some(at) });
             // What this process has in memory is what was before.
             self.stop_process(CloseOrder::Host, moment, out);
         }

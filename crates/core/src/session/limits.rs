@@ -24,6 +24,10 @@ pub struct Limits {
     /// Cost in millionths of the account's currency, as the agent counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_micros: Option<u64>,
+    /// How long an agent may try the same thing again in a turn, without any new work in between, in milliseconds. Over it
+    /// the turn is stopped: some agents wait for the network without end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_stall_ms: Option<u64>,
     /// What requests are answered by themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestPolicy>,
@@ -74,6 +78,23 @@ pub enum Budget {
     Tokens,
     /// `max_cost_micros`.
     Cost,
+    /// `max_stall_ms`: the agent tried the same thing again for that long. It keeps no later turn from starting.
+    Stall,
+}
+
+impl Limits {
+    /// These, and where they say nothing, `others`.
+    #[must_use]
+    pub fn or(self, others: &Self) -> Self {
+        Self {
+            max_turns: self.max_turns.or(others.max_turns),
+            max_turn_ms: self.max_turn_ms.or(others.max_turn_ms),
+            max_tokens: self.max_tokens.or(others.max_tokens),
+            max_cost_micros: self.max_cost_micros.or(others.max_cost_micros),
+            max_stall_ms: self.max_stall_ms.or(others.max_stall_ms),
+            requests: self.requests.or(others.requests),
+        }
+    }
 }
 
 impl Budget {
@@ -85,6 +106,7 @@ impl Budget {
             Self::TurnTime => "max_turn_ms",
             Self::Tokens => "max_tokens",
             Self::Cost => "max_cost_micros",
+            Self::Stall => "max_stall_ms",
         }
     }
 }
@@ -129,9 +151,10 @@ impl Session {
         used_up.into_iter().find_map(|(budget, used)| used.then_some(budget))
     }
 
-    pub(super) fn set_limits(&mut self, limits: Limits, moment: &Moment<'_>, out: &mut Out) {
+    /// Sets the limits, whole.
+    pub fn set_limits(&mut self, limits: Limits, now: i64, out: &mut Out) {
         if limits != self.limits {
-            self.emit(out, moment.now, Event::LimitsUpdated { limits });
+            self.emit(out, now, Event::LimitsUpdated { limits });
         }
     }
 
@@ -174,6 +197,17 @@ impl Session {
         let left = i64::try_from(left).unwrap_or(i64::MAX);
         let running = self.turns.iter().filter(|turn| turn.budget.is_none());
         running.map(|turn| turn.started_at.saturating_add(left)).min()
+    }
+
+    /// When a turn has been tried again for too long.
+    pub(super) fn stalled_at(&self) -> Option<i64> {
+        let most = i64::try_from(self.limits.max_stall_ms?).unwrap_or(i64::MAX);
+        let trying = self.turns.iter().filter(|turn| turn.budget.is_none());
+        trying.filter_map(|turn| Some(turn.retrying.as_ref()?.since.saturating_add(most))).min()
+    }
+
+    pub(super) fn end_stalled(&mut self, moment: &Moment<'_>, out: &mut Out) {
+        self.stop_for_budget(Budget::Stall, moment, out);
     }
 
     pub(super) fn end_turn_time(&mut self, moment: &Moment<'_>, out: &mut Out) {
@@ -272,4 +306,8 @@ pub enum OwedKind {
     Item,
     /// The agent was asked something beside messages.
     Control,
+    /// A terminal is attached to the agent's process, beside this host.
+    Terminal,
+    /// Processes that outlived what the agent started them with run on.
+    Descendants,
 }

@@ -8,7 +8,9 @@ mod commands;
 mod controls;
 mod imported;
 mod items;
+mod leaving;
 mod limits;
+mod past;
 mod process_facts;
 mod queue;
 mod start_retry;
@@ -21,11 +23,13 @@ mod timers;
 #[cfg(test)]
 mod tests;
 
+pub use leaving::{LeaveStep, Leaving};
 pub use limits::{Budget, DefaultAnswer, Limits, Owed, OwedKind, RequestPolicy, Spent};
+pub use past::Past;
 pub use state::{
     ClosedRequest, EndedChild, EndedTask, Link, OpenChild, OpenControl, OpenItem, OpenRequest,
-    OpenSubmission, OpenTask, OpenTurn, PastTurn, Phase, RequestState, Retrying, Session, StartRetry,
-    SubmissionState,
+    OpenSubmission, OpenTask, OpenTurn, PastTurn, Phase, RequestState, Retrying, RewoundTurns, Session,
+    StartRetry, SubmissionState,
 };
 pub use status::{Status, StatusReport};
 pub use stops::{StopKind, StopScope, StopState, StopTarget};
@@ -65,7 +69,7 @@ pub const ENDED_WORK_SHOWN: usize = 64;
 /// Controls that may be on their way at once. One more is refused (`queue_full`): an agent that answers none of so many
 /// does not get further ones.
 pub const MAX_OPEN_CONTROLS: usize = 64;
-/// Links of the thread chain kept; the oldest are cut, the first stays.
+/// Links of the thread chain kept; the oldest are cut and counted, the first stays: it says where the chain came from.
 pub const CHAIN_LINKS: usize = 64;
 /// A process that died in its first turn this often in a row is not started again without a user.
 pub const CRASH_LOOP_DEATHS: u32 = 3;
@@ -77,8 +81,13 @@ pub const PAST_TURNS: usize = 256;
 /// How long an agent has to react to a stop, in milliseconds, before its process is ended: agents answer an interrupt
 /// within a second (measured), and one that is busy with a slow tool gets more.
 pub const INTERRUPT_PATIENCE_MS: i64 = 30_000;
+/// How long each step of leaving a shared process may take, in milliseconds: first the ends of what was told to end, then
+/// those of what was told once more, together with all that runs beside it. Codex ends a turn within a second (measured).
+pub const LEAVE_PATIENCE_MS: i64 = 15_000;
+/// Runs of turns that rewinding dropped, kept to be told apart. Of an older run only its events tell.
+pub const REWOUND_RUNS: usize = 64;
 /// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
-pub const SNAPSHOT_VERSION: u32 = 6;
+pub const SNAPSHOT_VERSION: u32 = 7;
 
 /// What the world is when an input is handled: time and what the pure core may not make itself.
 #[derive(Debug, Clone)]
@@ -125,6 +134,11 @@ pub enum Input {
     FenceAhead {
         /// The fence that the keeper knows.
         known: Fence,
+    },
+    /// The store refused a write that carried this fence, which is not the record's any more.
+    StaleWrite {
+        /// That fence.
+        carried: Fence,
     },
     /// A user binds the session to a living process that its journal does not know.
     TakeOver(Takeover),
@@ -389,6 +403,12 @@ impl Session {
             }
             Input::FenceAhead { known } => {
                 self.raise_fence(known, known.next(), moment, out);
+                Ok(Reply::Done)
+            }
+            Input::StaleWrite { carried } => {
+                if carried < self.fence && self.stale_refused.is_none_or(|known| carried > known) {
+                    self.emit(out, moment.now, Event::LeaseRefused { carried });
+                }
                 Ok(Reply::Done)
             }
             Input::TakeOver(takeover) => self.take_over(takeover, moment, out),

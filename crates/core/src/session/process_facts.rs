@@ -29,6 +29,10 @@ impl Session {
                 self.emit(out, moment.now, Event::ProcessAdopted { process });
                 self.advance(moment, out);
             }
+            ProcessFact::GoesOn { process, others } => {
+                self.expect_process(&process, "GoesOn")?;
+                self.goes_on(process, others, moment, out);
+            }
             ProcessFact::Unverifiable { process, why } => {
                 self.expect_process(&process, "Unverifiable")?;
                 if self.unverifiable.as_ref() != Some(&why) {

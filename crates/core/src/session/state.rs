@@ -1,5 +1,6 @@
 //! What a session is: the fold of its journal.
 
+use super::leaving::Leaving;
 use super::limits::{Budget, Limits, Spent};
 use crate::agent::{AgentEvent, AgentInfo};
 use crate::content::{Answer, ContentBlock, Failure, ItemKind, Origin, PermissionOption};
@@ -12,6 +13,7 @@ use crate::{
     ControlId, Cursor, Fence, ItemId, ItemKey, LaunchSnapshot, ProcessToken, ProviderTurn, RequestId,
     RequestKey, SessionId, SessionOptions, SubmissionId, TaskId, TaskKey, ThreadId, TurnId,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -54,6 +56,10 @@ pub struct Session {
     pub unverifiable: Option<String>,
     /// An order to end the process, until it is gone.
     pub stopping: Option<CloseOrder>,
+    /// The session leaves a process that goes on with others.
+    pub leaving: Option<Leaving>,
+    /// The highest fence under which a write was refused as stale.
+    pub stale_refused: Option<Fence>,
     /// The next thread is made anew, in place of the chain's head.
     pub replace_thread: bool,
     /// The process that did not have a thread which was never used, and was asked for a new one in place of it.
@@ -62,6 +68,10 @@ pub struct Session {
     pub agent: Option<AgentInfo>,
     /// Threads, oldest first.
     pub chain: Vec<Link>,
+    /// Links behind the first one that are not kept any more.
+    pub chain_cut: u64,
+    /// Runs of turns that rewinding dropped, oldest first.
+    pub rewound: VecDeque<RewoundTurns>,
     /// Whether the chain's head ever took a message.
     pub thread_used: bool,
     /// Where in its history the next process takes the thread up, until it takes a message there: what came behind was
@@ -185,7 +195,7 @@ impl Phase {
 }
 
 /// A thread in the chain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Link {
     /// The provider's id.
     pub thread: ThreadId,
@@ -287,6 +297,15 @@ pub struct PastTurn {
     pub point: HistoryPoint,
 }
 
+/// Turns that the agent does not have any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RewoundTurns {
+    /// The first.
+    pub from: TurnId,
+    /// The last.
+    pub to: TurnId,
+}
+
 /// A start that is to be tried again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StartRetry {
@@ -307,6 +326,8 @@ pub struct Retrying {
     pub message: String,
     /// When a limit ends that is the cause, Unix ms.
     pub resets_at: Option<i64>,
+    /// Since when it does nothing else, Unix ms.
+    pub since: i64,
 }
 
 /// A background task that lives.
@@ -434,6 +455,8 @@ pub struct OpenRequest {
     pub unconfirmed: bool,
     /// When this host answers by itself.
     pub deadline: Option<RequestDeadline>,
+    /// Where the answer that won stands in the journal.
+    pub answered: Option<Cursor>,
     /// How it stands.
     pub state: RequestState,
 }
@@ -494,10 +517,14 @@ impl Session {
             process: None,
             unverifiable: None,
             stopping: None,
+            leaving: None,
+            stale_refused: None,
             replace_thread: false,
             asked_to_replace: None,
             agent: None,
             chain: Vec::new(),
+            chain_cut: 0,
+            rewound: VecDeque::new(),
             thread_used: false,
             resume_at: None,
             submissions: Vec::new(),
@@ -528,6 +555,7 @@ impl Session {
                 max_turn_ms: None,
                 max_tokens: None,
                 max_cost_micros: None,
+                max_stall_ms: None,
                 requests: None,
             },
             spent: Spent { tokens: None, cost_micros: None },

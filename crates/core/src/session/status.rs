@@ -67,6 +67,9 @@ impl Session {
         if let Some(failure) = &self.recovering {
             return report(Status::Recovering, Some(&failure.message));
         }
+        if let Some(why) = self.stop_blocked() {
+            return report(Status::RequiresAction, Some(&why));
+        }
         if self.requests.iter().any(|open| open.state == RequestState::Pending) {
             return report(Status::RequiresAction, Some("a request waits for an answer"));
         }
@@ -128,6 +131,9 @@ impl Session {
         }
         if self.submissions.iter().any(super::OpenSubmission::waits) {
             return report(Status::Starting, Some("a message waits for the agent"));
+        }
+        if self.leaving.is_some() {
+            return report(Status::Idle, Some("releasing: the agent is letting the conversation go"));
         }
         if self.submissions.iter().any(|open| open.paused) {
             return report(Status::Idle, Some("queue paused"));

@@ -4,7 +4,7 @@ use super::state::{OpenRequest, OpenSubmission, Phase, RequestState, Session};
 use super::{Effect, INTERRUPT_PATIENCE_MS, Moment, Out, Reply};
 use crate::agent::Decision;
 use crate::content::Answer;
-use crate::event::{Event, RequestEnd, StopReach};
+use crate::event::{Event, RequestEnd, StopReach, StopStep};
 use crate::process::CloseOrder;
 use crate::work::{Control, GoalState, Provenance};
 use crate::{ProviderTurn, RequestId, SubmissionId, TaskKey, ThreadId, TurnId};
@@ -76,7 +76,7 @@ pub struct StopTarget {
 
 /// What a stop did, gathered.
 #[derive(Debug, Default)]
-struct Stopped {
+pub(super) struct Stopped {
     turn: Option<TurnId>,
     withdrawn: Vec<SubmissionId>,
     pending: bool,
@@ -127,15 +127,15 @@ impl Session {
     }
 
     /// A goal that goes on would start the next turn at once.
-    fn pause_goal(&mut self, stopped: &mut Stopped, moment: &Moment<'_>, out: &mut Out) {
+    pub(super) fn pause_goal(&mut self, stopped: &mut Stopped, moment: &Moment<'_>, out: &mut Out) {
         if self.goal.as_ref().is_none_or(|goal| goal.state != GoalState::Active) {
             return;
         }
-        if !moment.capabilities.goals || !self.may_ask() {
+        if !moment.capabilities.goals || !self.may_ask_to_stop() {
             return stopped.found(StopKind::Goal, None, StopState::Unsupported);
         }
         if !self.controls.iter().any(|open| matches!(open.what, Control::PauseGoal)) {
-            self.ask(Control::PauseGoal, Provenance::Host, moment, out);
+            self.ask_stop(Control::PauseGoal, Provenance::Host, moment, out);
         }
         stopped.found(StopKind::Goal, None, StopState::Asked);
     }
@@ -149,7 +149,7 @@ impl Session {
 
     /// Interrupts turns: all, or this one. With none known, the one that the untaken input, or a control that the agent
     /// was told, starts.
-    fn stop_turns(
+    pub(super) fn stop_turns(
         &mut self,
         only: Option<&TurnId>,
         reach: StopReach,
@@ -210,8 +210,8 @@ impl Session {
         for (request, revision) in pending {
             stopped.found(StopKind::Request, Some(request.as_str()), StopState::Ended);
             let state = RequestEnd::Cancelled;
-            let closed =
-                Event::RequestClosed { request, revision, state, confirmed: None, asked_again: false };
+            let (confirmed, answered, asked_again) = (None, None, false);
+            let closed = Event::RequestClosed { request, revision, state, confirmed, answered, asked_again };
             self.emit(out, moment.now, closed);
         }
     }
@@ -268,17 +268,32 @@ impl Session {
     }
 
     fn ask_to_stop(&mut self, what: Control, moment: &Moment<'_>, out: &mut Out) -> StopState {
-        if !moment.capabilities.can(&what) || !self.may_ask() {
+        if !moment.capabilities.can(&what) || !self.may_ask_to_stop() {
             return StopState::Unsupported;
         }
         if !self.controls.iter().any(|open| open.what == what) {
-            self.ask(what, Provenance::User, moment, out);
+            self.ask_stop(what, Provenance::User, moment, out);
         }
         StopState::Asked
     }
 
+    /// Whether the agent can be told to stop something: also while the session leaves a process that goes on.
+    fn may_ask_to_stop(&self) -> bool {
+        let leaves = self.leaving.is_some() && self.phase == Phase::Held && self.unverifiable.is_none();
+        self.may_ask() || leaves
+    }
+
+    fn ask_stop(&mut self, what: Control, by: Provenance, moment: &Moment<'_>, out: &mut Out) {
+        let control = self.ask(what.clone(), by, moment, out);
+        if !self.may_ask() {
+            // Nothing else is told to an agent that is being left.
+            self.emit(out, moment.now, Event::ControlTold { control: control.clone() });
+            out.effects.push(Effect::Tell(Decision::Control { id: control, control: what }));
+        }
+    }
+
     /// Sub-agents, tasks, and commands that were left running.
-    fn stop_background_work(
+    pub(super) fn stop_background_work(
         &mut self,
         reach: StopReach,
         stopped: &mut Stopped,
@@ -333,10 +348,12 @@ impl Session {
         asked.chain(self.interrupt_pending).min().map(|at| at.saturating_add(INTERRUPT_PATIENCE_MS))
     }
 
-    /// The agent had its time: its process is ended, by its keeper's ladder. What was sent after the stop is for the next.
+    /// The agent had its time: its process is ended, by its keeper's ladder, or left, where others need it. What was sent
+    /// after the stop is for the next.
     pub(super) fn escalate(&mut self, moment: &Moment<'_>, out: &mut Out) {
         let turn = self.turns.iter().find(|turn| turn.interrupted_at.is_some()).map(|turn| turn.id.clone());
-        let escalated = Event::StopEscalated { turn, waited_ms: INTERRUPT_PATIENCE_MS.unsigned_abs() };
+        let (waited_ms, step) = (INTERRUPT_PATIENCE_MS.unsigned_abs(), StopStep::Process);
+        let escalated = Event::StopEscalated { turn, waited_ms, step };
         self.emit(out, moment.now, escalated);
         self.stop_process(CloseOrder::Host, moment, out);
     }

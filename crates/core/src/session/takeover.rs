@@ -76,7 +76,7 @@ impl Session {
             Event::LeaseReserved { process: process.clone() },
             Event::ProcessStarted { process: process.clone(), agent },
             Event::ProcessAdopted { process: process.clone() },
-            Event::ThreadLinked { thread: thread.clone(), how, previous },
+            self.linked(thread.clone(), how, previous),
             Event::LeaseHeld { process, thread },
         ];
         for event in events {

@@ -3,7 +3,7 @@ use crate::agent::{AgentInfo, AskedByAgent, SteerRefusal, TakenProof};
 use crate::content::{
     FailureCode, ItemFields, ItemKind, ItemStatus, OptionKind, Origin, Outcome, PermissionOption, RequestKind,
 };
-use crate::event::{QueueReason, RequestEnd, SettlesBy, ThreadOrigin};
+use crate::event::{QueueReason, RequestEnd, SettlesBy, StopStep, ThreadOrigin};
 use crate::process::{ExitCause, ProcessExit, ProcessId};
 use crate::refusal::RefusalCode;
 use crate::work::Control;
@@ -14,8 +14,10 @@ mod asked_again_rules;
 mod background_rules;
 mod control_rules;
 mod imported;
+mod leaving_rules;
 mod limit_rules;
 mod queue_rules;
+mod record_rules;
 mod request_rules;
 mod stop_rules;
 mod takeover_rules;
@@ -52,6 +54,7 @@ fn launch() -> LaunchSnapshot {
         env_names: Vec::new(),
         command: None,
         source: None,
+        beside: None,
     }
 }
 

@@ -11,10 +11,17 @@ impl Session {
         if self.deleted {
             return None;
         }
-        [self.escalates_at(), self.request_due_at(), self.retry_due_at(), self.turn_time_over_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.escalates_at(),
+            self.leave_due_at(),
+            self.request_due_at(),
+            self.retry_due_at(),
+            self.turn_time_over_at(),
+            self.stalled_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     pub(super) fn tick(&mut self, moment: &Moment<'_>, out: &mut Out) {
@@ -22,8 +29,14 @@ impl Session {
         if due(self.escalates_at()) {
             self.escalate(moment, out);
         }
+        if due(self.leave_due_at()) {
+            self.leave_overdue(moment, out);
+        }
         if due(self.turn_time_over_at()) {
             self.end_turn_time(moment, out);
+        }
+        if due(self.stalled_at()) {
+            self.end_stalled(moment, out);
         }
         if due(self.request_due_at()) {
             self.answer_overdue(moment, out);

@@ -117,6 +117,7 @@ pub(crate) fn first_world(plan: &Plan, budget: Budget) -> World {
         env_names: Vec::new(),
         command: None,
         source: None,
+        beside: None,
     };
     let options = SessionOptions::default();
     let session = Session::create(SessionId("s".to_owned()), None, launch, options, 0, &mut out);

@@ -8,12 +8,13 @@ use crate::host::{Answered, Operation};
 use crate::hub::Hub;
 use crate::journal::{self, Line};
 use crate::keeping::Planted;
+use crate::requests;
 use mainstay_agents::adapter::MAX_STATE_BYTES;
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::event::Event;
 use mainstay_core::process::CloseOrder;
 use mainstay_core::session::{Input, SNAPSHOT_VERSION, Session, Status};
-use mainstay_core::{Command, Cursor, Reply};
+use mainstay_core::{Command, Cursor, Fence, Reply};
 use mainstay_keeper::wire::ToKeeper;
 use mainstay_keeper::{KeeperFolder, ReservedFolder};
 use mainstay_store::{
@@ -81,6 +82,8 @@ pub(super) struct Batch {
     pub(super) has_records: bool,
     /// Which process's records they are, and where the read began: the process may be settled within this batch.
     pub(super) read_from: Option<(ProcessKey, u64)>,
+    /// Stops that left unrecorded before and are recorded with it.
+    pub(super) unrecorded_stops: Vec<(SessionKey, Command)>,
 }
 
 impl Batch {
@@ -106,6 +109,7 @@ pub(super) struct InFlight {
     read_from: Option<(ProcessKey, u64)>,
     answers_request: bool,
     records_start: bool,
+    unrecorded_stops: Vec<(SessionKey, Command)>,
 }
 
 /// Lines for the readers of one session, and where its journal ends behind them.
@@ -169,9 +173,12 @@ impl Lane {
                 if let Event::ThreadLinked { thread, .. } = &stamped.event {
                     let (scope, thread) = (member.scope.clone(), thread.0.clone());
                     batch.then.extend(member.claims.map(|process| Then::NoteThread(process, thread.clone())));
-                    ops.push(WriteOp::ClaimThread { scope, thread, session: member.key });
+                    if !self.shared.has_planted(Planted::ClaimForgotten) {
+                        ops.push(WriteOp::ClaimThread { scope, thread, session: member.key });
+                    }
                 }
             }
+            ops.extend(requests::closed_in(member.key, &events));
             only_text &= journaled.only_text;
             status_changed |= push_session_update(member, &events, now, &mut ops);
             ops.extend(snapshot_due(member, &events));
@@ -211,6 +218,7 @@ impl Lane {
             read_from: batch.read_from,
             answers_request: batch.answers_request,
             records_start,
+            unrecorded_stops: batch.unrecorded_stops,
         });
     }
 
@@ -398,14 +406,17 @@ impl Lane {
         let pending = std::mem::take(&mut self.pending);
         let known = !error.is_refusal();
         // Also where the store decided against another session's part of the batch. Not where a newer owner has taken over.
-        let stops_leave = !matches!(error, WriteError::Fenced { .. });
+        let stops_leave =
+            !matches!(error, WriteError::Fenced { .. }) && !self.shared.has_planted(Planted::StopNeedsStore);
         let only_records = done.waiting.is_empty();
         let closes = done
             .waiting
             .iter()
             .chain(&pending.waiting)
             .any(|waiting| matches!(waiting.stop, Some(Command::Stop { .. })));
-        let mut stopped = stops_leave && self.send_unrecorded_stops(&done.frames, &pending.frames);
+        if stops_leave {
+            self.send_unrecorded_stops(&done.frames, &pending.frames);
+        }
         for then in done.then.into_iter().chain(pending.then) {
             match then {
                 // Refused: never committed, never started, it goes without a trace. Else the reload tells.
@@ -418,7 +429,6 @@ impl Lane {
                 Then::Close(of, order) => {
                     if stops_leave && closes && self.process.as_ref().map(|process| process.key) == of {
                         self.order_close(order);
-                        stopped = true;
                     }
                 }
                 Then::Remove(_)
@@ -429,13 +439,20 @@ impl Lane {
                 | Then::NoteThread(..) => {}
             }
         }
+        // Not durable this time either.
+        self.keep_unrecorded(done.unrecorded_stops.into_iter().chain(pending.unrecorded_stops));
+        if let WriteError::Fenced { session, expected, .. } = &error
+            && let Some(at) = self.place_of(*session)
+        {
+            self.members[at].stale_write = Some(Fence(*expected));
+        }
         if let Some(order) = self.shutdown.flatten().filter(|_| known) {
             // A host that ends its agents does so also with a full disk.
             self.order_close(order);
         }
         for waiting in done.waiting.into_iter().chain(pending.waiting) {
             let at = self.place_of(waiting.session);
-            let answer = if let (Some(stop), Some(at)) = (waiting.stop.filter(|_| stopped), at) {
+            let answer = if let (Some(stop), Some(at)) = (waiting.stop.filter(|_| stops_leave), at) {
                 self.members[at].unrecorded_stops.push(stop);
                 Ok(Answered {
                     reply: waiting.reply,
@@ -478,18 +495,23 @@ impl Lane {
         error.session()
     }
 
-    fn send_unrecorded_stops(&self, batches: &[NewInput], more: &[NewInput]) -> bool {
-        let Some(link) = self.process.as_ref().and_then(|process| process.link.as_ref()) else {
-            return false;
-        };
-        let stops = batches.iter().chain(more).filter(|frame| frame.urgent);
-        let mut sent = false;
-        for stop in stops {
+    /// What cannot be told now is told when the stop is recorded.
+    fn send_unrecorded_stops(&self, batches: &[NewInput], more: &[NewInput]) {
+        let Some(link) = self.process.as_ref().and_then(|process| process.link.as_ref()) else { return };
+        for stop in batches.iter().chain(more).filter(|frame| frame.urgent) {
             let urgent =
                 ToKeeper::Urgent { id: stop.n, connection: stop.connection, payload: stop.payload.clone() };
-            sent |= link.send_urgent(urgent);
+            let _told = link.send_urgent(urgent);
         }
-        sent
+    }
+
+    /// Stops wait until a batch that holds them is durable. The first one asked for stays first.
+    pub(super) fn keep_unrecorded(&mut self, stops: impl Iterator<Item = (SessionKey, Command)>) {
+        for (session, stop) in stops {
+            if let Some(at) = self.place_of(session) {
+                self.members[at].unrecorded_stops.push(stop);
+            }
+        }
     }
 
     /// Gathers a command's answer.

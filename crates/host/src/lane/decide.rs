@@ -6,7 +6,8 @@ use super::{Lane, LaneMessage, Parting, Process};
 use crate::catalog;
 use crate::error::HostError;
 use crate::keeping::Planted;
-use mainstay_agents::{CannotTell, Frame, KnownHistory, Translated};
+use mainstay_agents::{Appeared, CannotTell, Frame, KnownHistory, Said, Translated};
+use mainstay_core::agent::NoticeLevel;
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Effect, Input, Moment, OpenSubmission, Phase, Reply, SubmissionState};
@@ -261,7 +262,9 @@ impl Lane {
             matches!(event, AgentEvent::InputAbsent { .. } | AgentEvent::InputUnknown { .. })
         };
         translated.said.sort_by_key(|said| !never_had(&said.event));
-        for said in translated.said.drain(..) {
+        let ready = translated.said.iter().any(|said| matches!(said.event, AgentEvent::Ready(_)));
+        for mut said in translated.said.drain(..) {
+            self.carry_out_planted_hearing(&mut said);
             let Some(session) = said.session else {
                 if let (AgentEvent::Ready(info), Some(process)) = (&said.event, &mut self.process) {
                     process.ready = Some(info.clone());
@@ -278,9 +281,80 @@ impl Lane {
                 None => tracing::error!(%session, "an adapter spoke of a session that is not bound here"),
             }
         }
+        for appeared in translated.appeared.drain(..) {
+            self.link(appeared);
+        }
+        if ready && self.shared.catalogues.wanted() {
+            let mut asked = Translated::default();
+            if let Some(process) = &mut self.process {
+                process.adapter.ask_models(&mut asked);
+            }
+            self.route(&mut asked);
+        }
+        self.keep_catalogue();
+    }
+
+    /// Another client of the process began a conversation: it becomes a session, which is bound here.
+    fn link(&mut self, appeared: Appeared) {
+        let Some(process) = self.process.as_ref().map(|process| process.key) else { return };
+        let of_source = |at: &usize| {
+            appeared.forked_from.is_some()
+                && self.members[*at].machine.thread() == appeared.forked_from.as_ref()
+        };
+        let bound = self.bound_places();
+        let watched = |at: &&usize| self.shared.terminals.has(self.members[**at].key);
+        let source = bound.iter().copied().find(of_source).or_else(|| {
+            // Where terminals are attached to several, whose it is cannot be told.
+            let mut watched = bound.iter().filter(watched);
+            watched.next().copied().filter(|_| watched.next().is_none())
+        });
+        let Some(like) = source.or_else(|| bound.first().copied()) else { return };
+        let like = self.members[like].machine.launch.clone();
+        let beside = source.map(|at| self.members[at].machine.id.clone());
+        let thread = appeared.thread.clone();
+        if let Some(at) = source {
+            let message = format!(
+                "another conversation ({thread}) was begun in the agent's own terminal; it becomes a session of its own"
+            );
+            let notice = AgentEvent::Notice { level: NoticeLevel::Info, message, provider: None };
+            self.decide_own(at, Input::Agent(notice));
+        }
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            if let Err(error) = crate::linked::link(&shared, process, like, beside, appeared).await {
+                tracing::warn!(%thread, %error, "a conversation of another client becomes no session");
+            }
+        });
+    }
+
+    /// What the agent told of what it offers is kept for readers.
+    fn keep_catalogue(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        let Some(told) = process.adapter.take_catalogue() else { return };
+        let Some(member) = self.members.first() else { return };
+        let version = process.ready.as_ref().map(|info| info.version.clone()).filter(|of| !of.is_empty());
+        let (scope, shared, now) = (member.scope.clone(), self.shared.clone(), self.shared.now());
+        self.shared.blocking.run(move || shared.catalogues.learn(&scope, told, version, now));
+    }
+
+    fn carry_out_planted_hearing(&self, said: &mut Said) {
+        match (self.shared.planted, &said.event) {
+            (Some(Planted::MatchedByOrder), _) if said.session.is_some() => {
+                said.session = self.bound().next().map(|first| first.machine.id.clone());
+            }
+            (Some(Planted::UnknownIsAbsent), AgentEvent::InputUnknown { submission }) => {
+                said.event = AgentEvent::InputAbsent { submission: submission.clone() };
+            }
+            _ => {}
+        }
     }
 
     fn hear(&mut self, at: usize, event: AgentEvent) {
+        match (self.shared.planted, &event) {
+            (Some(Planted::EndForgotten), AgentEvent::TurnEnded { .. })
+            | (Some(Planted::SettlementForgotten), AgentEvent::RequestSettled { .. }) => return,
+            _ => {}
+        }
         let member = &mut self.members[at];
         member.idle_since = None;
         if matches!(event, AgentEvent::ThreadOpened { .. } | AgentEvent::ThreadRefused { .. }) {

@@ -36,7 +36,8 @@ impl Lane {
             && process.bell
             && !self.pending.has_records
             && self.retry_at.is_none()
-            && !self.bound().any(|member| member.machine.phase == Phase::Reserved)
+            && (!self.bound().any(|member| member.machine.phase == Phase::Reserved)
+                || self.shared.has_planted(Planted::BoundLate))
     }
 
     /// Reads and decides one batch. False: there was nothing.
@@ -262,6 +263,9 @@ impl Lane {
                 process.recorded_up_to(n);
             }
             LinkEvent::Written => process.stalled = false,
+            LinkEvent::NotTaken { n } if self.shared.has_planted(Planted::NoRoomIsSilent) => {
+                process.recorded_up_to(n);
+            }
             LinkEvent::NotTaken { n } => {
                 // Those behind it are refused as gaps; all are sent again in order once something was written.
                 let at = process.unrecorded.iter().position(|input| input.n >= n).unwrap_or(process.sent);
@@ -305,6 +309,12 @@ impl Lane {
             && process.link.is_some()
             && process.final_exit.is_none()
         {
+            if self.shared.planted == Some(Planted::SilenceIsDeath) {
+                process.final_exit = Some(ProcessExit::of(ExitCause::KeeperLost));
+                process.bell = true;
+                process.link = None;
+                return;
+            }
             process.doubted = true;
             let why = "its keeper does not answer".to_owned();
             let process = process.token.clone();

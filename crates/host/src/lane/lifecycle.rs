@@ -1,6 +1,6 @@
 //! A lane's beginning and end, and its process's: created, loaded, started, looked after, settled.
 
-use super::batch::{Batch, Then};
+use super::batch::Then;
 use super::{FromLost, Lane, Member, Process, STORE_PAUSE, Spawning};
 use crate::catalog;
 use crate::config::AgentConfig;
@@ -204,7 +204,8 @@ impl Lane {
             self.retry_at = Some(Instant::now() + STORE_PAUSE);
             return;
         };
-        self.pending = Batch::default();
+        let dropped = std::mem::take(&mut self.pending);
+        self.keep_unrecorded(dropped.unrecorded_stops.into_iter());
         let mut whole = true;
         for (key, loaded) in loaded {
             let Some(at) = self.place_of(key) else { continue };
@@ -260,20 +261,27 @@ impl Lane {
             drop(reserved);
             self.shared.remove_folder(folder);
         }
+        self.now = self.shared.now();
+        for at in 0..self.members.len() {
+            if let Some(carried) = self.members[at].stale_write.take() {
+                self.decide_own(at, Input::StaleWrite { carried });
+            }
+        }
         self.journal_unrecorded_stops();
     }
 
-    /// Decides stops again that left unrecorded. What they tell the agent again is aimed at ids and changes nothing.
+    /// Decides stops again that left unrecorded, on the state that they were decided on before: nothing could be recorded
+    /// meanwhile. What they tell the agent again is aimed at ids and changes nothing.
     fn journal_unrecorded_stops(&mut self) {
         for at in 0..self.members.len() {
+            if self.members[at].broken.is_some() {
+                continue;
+            }
             for stop in std::mem::take(&mut self.members[at].unrecorded_stops) {
-                let machine = &self.members[at].machine;
-                let runs = !machine.turns.is_empty() || machine.input_untaken();
-                if runs || matches!(stop, Command::Stop { .. }) {
-                    self.now = self.shared.now();
-                    self.decide_own(at, Input::Command(stop));
-                    self.pending.stop = true;
-                }
+                self.pending.unrecorded_stops.push((self.members[at].key, stop.clone()));
+                self.decide_own(at, Input::Command(stop));
+                self.pending.stop = true;
+                self.pending.touched = true;
             }
         }
     }
@@ -453,15 +461,18 @@ impl Lane {
         let pinned = &first.machine.launch;
         let agent = catalog::configured(config, &pinned.agent).map_err(|error| error.to_string())?;
         let command = catalog::command(config, agent).ok_or_else(|| {
-            format!(
-                "its program {:?} is not there; `mainstay agents` says how to install it",
-                agent.command.first()
-            )
+            let program = agent.command.first().map_or("", String::as_str);
+            let known = catalog::agent(config, &pinned.agent).ok().and_then(|entry| entry.install);
+            let install = known.unwrap_or_else(|| "see `mainstay agents`".to_owned());
+            format!("its program {program:?} is not there; to install it: {install}")
         })?;
         let conversation = self.conversation(agent, &first.machine)?;
         let launch = Launch {
             token,
-            process_fence: self.process.as_ref().map_or(0, |process| process.fence),
+            process_fence: self.process.as_ref().map_or(0, |process| process.fence).saturating_sub(
+                // The fence before the one that was won.
+                u64::from(self.shared.has_planted(Planted::FormerFence)),
+            ),
             agent_name: pinned.agent.as_str(),
             agent,
             command,
@@ -654,7 +665,8 @@ impl Lane {
             return;
         }
         let asked = self.members.iter().find_map(|member| member.shutdown.as_ref()?.0);
-        let at_rest = self.bound().all(|member| member.machine.nothing_owed() && member.is_resumable());
+        let at_rest = self.bound().all(|member| member.machine.nothing_owed() && member.is_resumable())
+            && !self.bound_places().into_iter().any(|at| self.is_held(at));
         let order = match asked {
             // Only idle agents are closed, and only those that can take their conversations up again.
             Some(CloseOrder::Idle) if at_rest => Some(CloseOrder::Host),

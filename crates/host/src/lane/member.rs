@@ -9,13 +9,13 @@ use crate::hub::Hub;
 use crate::journal::OpenRows;
 use crate::load;
 use crate::registry::{JoinSender, Seat};
-use mainstay_agents::ThreadContext;
+use mainstay_agents::{Shown, ThreadContext};
 use mainstay_core::digest::sha256_hex;
 use mainstay_core::event::EpochReason;
 use mainstay_core::process::CloseOrder;
-use mainstay_core::session::{Out, Phase, StatusReport};
+use mainstay_core::session::{Limits, Moment, Out, Past, Phase, StatusReport};
 use mainstay_core::work::ThreadSource;
-use mainstay_core::{AgentName, Command, Cursor, LaunchSnapshot, Session, SessionId};
+use mainstay_core::{AgentName, Command, Cursor, Fence, LaunchSnapshot, Session, SessionId};
 use mainstay_store::{IdRegistration, NewSession, ProcessKey, SessionKey, SessionRow, Store, WriteOp};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub(crate) struct Member {
     pub(super) machine: Session,
     /// MCP servers with their credentials, which stand in the session's record alone.
     mcp_servers: Vec<serde_json::Value>,
+    /// Variables that are the agent's alone.
+    kept_from_commands: Vec<String>,
     pub(super) open: OpenRows,
     pub(super) hub: Arc<Hub>,
     /// What the machine decided since the last batch was submitted.
@@ -60,6 +62,8 @@ pub(crate) struct Member {
     pub(super) shutdown: Option<(Option<CloseOrder>, oneshot::Sender<()>)>,
     /// Stops that left though the store refused to record them: they are journaled as soon as it takes writes again.
     pub(super) unrecorded_stops: Vec<Command>,
+    /// The fence of a write that was refused as stale: to be journaled.
+    pub(super) stale_write: Option<Fence>,
     /// Why the session cannot be loaded again just now: commands are answered with it.
     pub(super) broken: Option<HostError>,
     /// Since when nothing is owed to it.
@@ -70,6 +74,8 @@ pub(crate) struct Member {
     pub(super) told_to_leave: bool,
     /// It leaves this lane as soon as nothing of it is on its way to the store.
     pub(super) parting: Option<Parting>,
+    /// The process that has its conversation in memory, of another client: it is bound to that one, and to no other.
+    pub(super) starts_in: Option<ProcessKey>,
 }
 
 /// How a session leaves a lane. Its mailbox is not read any more.
@@ -133,19 +139,24 @@ pub(crate) struct Created {
 impl Created {
     /// Decides the creation. The first message is decided in the lane that the session comes to; if it is refused there,
     /// nothing exists.
+    #[expect(clippy::too_many_arguments, reason = "everything that a session begins with, and whom to tell")]
     pub(crate) fn new(
         shared: &Shared,
         id: SessionId,
         launch: LaunchSnapshot,
         request: NewSessionRequest,
         fingerprint: Vec<u8>,
+        past: Option<Past>,
         operation: Option<Operation>,
         answer: Answer,
     ) -> Result<Self, HostError> {
         let now = shared.now();
         let key = shared.store.allocate_session_key();
         // An agent that is not registered is refused here, before anything exists.
-        catalog::configured(&shared.config, &launch.agent)?;
+        let agent = catalog::configured(&shared.config, &launch.agent)?;
+        let kind = agent.kind;
+        let stall = agent.stall_limit.map(|most| u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
+        let of_agent = Limits { max_stall_ms: stall, ..Limits::default() };
         let register = |kind: &'static str, id: String, fingerprint: Vec<u8>| {
             WriteOp::RegisterId(IdRegistration { kind: Cow::Borrowed(kind), id, session: key, fingerprint })
         };
@@ -170,10 +181,16 @@ impl Created {
         let mcp_servers = launch.mcp_servers.clone();
         let shown = launch.without_secrets();
         let mut machine = Session::create(id, request.name, shown, request.options, now, &mut out);
+        machine.set_limits(request.limits.or(&of_agent), now, &mut out);
         let floor = shared.store.epoch_floor();
         if machine.epoch < floor {
             // The id may have been that of a session that is gone with a rewind.
             machine.begin_epoch(EpochReason::StoreRewound, floor, now, &mut out);
+        }
+        if let (Some(past), Some(ThreadSource::Adopt { thread })) = (past, machine.launch.source.clone()) {
+            let capabilities = mainstay_agents::adapter(kind).capabilities().clone();
+            let moment = Moment { now, capabilities: &capabilities, fresh: &shared.clock.fresh_token() };
+            machine.begin_with_past(thread, past, &moment, &mut out);
         }
         let prompt = request.prompt.map(|(submission, content)| {
             let delivery = mainstay_core::Delivery::Auto;
@@ -194,6 +211,12 @@ impl Created {
         self.member.key
     }
 
+    /// It is bound to this process, which has its conversation in memory, as soon as it is made.
+    pub(crate) const fn starting_in(mut self, process: ProcessKey) -> Self {
+        self.member.starts_in = Some(process);
+        self
+    }
+
     pub(super) fn seated(self, seat: Seat) -> Moving {
         let mut member = self.member;
         member.seat = Some(seat);
@@ -212,6 +235,9 @@ impl Member {
         Self {
             key,
             profile: Self::profile_of(shared, &machine),
+            kept_from_commands: catalog::configured(&shared.config, &machine.launch.agent)
+                .map(crate::config::AgentConfig::kept_from_commands)
+                .unwrap_or_default(),
             touched: false,
             open: OpenRows::default(),
             hub,
@@ -230,11 +256,13 @@ impl Member {
             wake: Vec::new(),
             shutdown: None,
             unrecorded_stops: Vec::new(),
+            stale_write: None,
             broken: None,
             idle_since: None,
             opening: false,
             told_to_leave: false,
             parting: None,
+            starts_in: None,
         }
     }
 
@@ -356,6 +384,19 @@ impl Member {
             mcp_servers: self.mcp_servers.clone(),
             instructions: launch.instructions.clone(),
             conversation: crate::conversations::conversation(&self.machine),
+            past: self.past_shown(),
+            kept_from_commands: self.kept_from_commands.clone(),
+        }
+    }
+
+    /// How much the journal has of a conversation that was brought here.
+    fn past_shown(&self) -> Option<Shown> {
+        let adopted = matches!(self.machine.launch.source, Some(ThreadSource::Adopt { .. }));
+        match self.machine.last_shown_turn() {
+            _ if !adopted || self.machine.thread().is_none() => None,
+            Some(turn) => Some(Shown::UpTo(turn.clone())),
+            // Its past was read and had no turn that was over.
+            None => self.machine.agent.is_none().then_some(Shown::Nothing),
         }
     }
 

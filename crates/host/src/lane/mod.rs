@@ -81,6 +81,8 @@ pub(crate) struct Shared {
     pub(crate) processes: Arc<Semaphore>,
     pub(crate) starting: Arc<Semaphore>,
     pub(crate) room: Room,
+    pub(crate) catalogues: crate::catalogues::Catalogues,
+    pub(crate) terminals: crate::terminals::Terminals,
 }
 
 impl Shared {
@@ -606,8 +608,11 @@ impl Lane {
             self.ping_at = Some(Instant::now() + PING_EVERY);
         }
         let waiting = self.spawning.is_some() || self.settling.is_some() || self.retry_at.is_some();
+        // Somebody sits before the agent's own terminal, which may be at work in any of the process's conversations.
+        let watched = self.bound().any(|member| self.shared.terminals.has(member.key));
         for member in &mut self.members {
-            let idle = !waiting && member.is_still() && member.machine.nothing_owed();
+            let needed = watched && member.claims.is_some();
+            let idle = !waiting && !needed && member.is_still() && member.machine.nothing_owed();
             if !idle {
                 member.idle_since = None;
             } else if member.idle_since.is_none() {
@@ -638,7 +643,9 @@ impl Lane {
     /// None: a session needs it, or it is ending already.
     fn process_idle_since(&self, process: &Process) -> Option<Instant> {
         let rests = |member: &Member| {
-            member.idle_since.filter(|_| member.is_resumable() && member.machine.stopping.is_none())
+            let held = self.shared.terminals.count(member.key) > 0;
+            let may_rest = member.is_resumable() && member.machine.stopping.is_none() && !held;
+            member.idle_since.filter(|_| may_rest)
         };
         let since: Option<Vec<Instant>> = self.bound().map(rests).collect();
         since?.into_iter().max().filter(|_| process.final_exit.is_none())
@@ -650,7 +657,7 @@ impl Lane {
         // Noted again, if it stays.
         self.idle_noted = Some((process.key, None));
         let needed = |member: &Member| member.idle_since.is_none() || !member.is_resumable();
-        if self.bound().any(needed) {
+        if self.bound().any(needed) || self.bound_places().into_iter().any(|at| self.is_held(at)) {
             return;
         }
         for at in self.bound_places() {
@@ -669,11 +676,22 @@ impl Lane {
             member.idle_since = None;
             if member.machine.phase == Phase::Free {
                 member.parting.get_or_insert(Parting::AtRest);
-            } else if member.is_resumable() {
-                // Another agent is not put to rest: that would end the conversation.
+            } else if member.is_resumable() && !self.is_held(at) {
+                // Another agent is not put to rest: that would end the conversation. One that is held is looked at again
+                // after the same time.
                 self.close_in_order(at, CloseOrder::Idle);
             }
         }
+    }
+
+    /// Whether something holds a session's agent to which nothing is owed. What the agent left running is nobody's in a
+    /// process with others: it holds the last one, with which the process would end.
+    pub(super) fn is_held(&self, at: usize) -> bool {
+        if self.shared.terminals.count(self.members[at].key) > 0 {
+            return true;
+        }
+        let left = |process: &Process| self.shared.keeping.left_running(&process.folder) > 0;
+        self.bound().count() <= 1 && self.is_bound(at) && self.process.as_ref().is_some_and(left)
     }
 }
 

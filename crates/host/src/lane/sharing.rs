@@ -14,7 +14,7 @@ use crate::keeping::Planted;
 use crate::registry::{Place, Seat};
 use mainstay_core::process::{CloseOrder, ProcessFact};
 use mainstay_core::session::{Input, Phase, Reply};
-use mainstay_core::{AgentEvent, AgentName, Decision};
+use mainstay_core::{AgentEvent, AgentName, Command, Decision, SessionId};
 use mainstay_store::{ProcessKey, ProcessUpdate, SessionKey, SessionUpdate, WriteOp};
 
 /// A lane's offer to sessions of its profile, as the registry has it.
@@ -77,11 +77,13 @@ impl Lane {
             && process.close.is_none()
             && process.asked_to_close.is_none()
             && process.final_exit.is_none();
-        well && self.members[at].profile == process.profile
+        let starts_here = self.members[at].starts_in == Some(process.key);
+        let fits = self.members[at].profile == process.profile
             && self.shares().is_some_and(|most| {
                 // It may be leaving just now, and come back.
                 self.bound().filter(|other| other.key != self.members[at].key).count() < most
-            })
+            });
+        well && (starts_here || fits)
     }
 
     /// Whether one more session may come.
@@ -152,7 +154,8 @@ impl Lane {
                         }
                         Err(error) => {
                             // One that is damaged stops no other; what fails for now may be about all of them.
-                            all_read &= matches!(error, HostError::Unreadable { .. });
+                            all_read &= matches!(error, HostError::Unreadable { .. })
+                                && !self.shared.has_planted(Planted::OneStopsAll);
                             tracing::error!(session = %key, %error, "a session of a shared process cannot be loaded");
                         }
                     }
@@ -204,6 +207,10 @@ impl Lane {
 
     /// Whether a session comes to be bound to the living process of this lane: that is no question of room.
     fn is_to_be_adopted_here(&self, moving: &Moving) -> bool {
+        let own = self.process.as_ref().map(|process| process.key);
+        if moving.member.starts_in.is_some() && moving.member.starts_in == own {
+            return true;
+        }
         let Bears::Message(message) = &moving.bears else { return false };
         let LaneMessage::TakeOver { adoption, .. } = &**message else { return false };
         adoption.beside.is_some() && adoption.beside == self.process.as_ref().map(|process| process.key)
@@ -214,12 +221,18 @@ impl Lane {
         let shared = self.shared.clone();
         match join {
             Join::Seat(seat) => drop(tokio::spawn(Self::run(shared, seat))),
-            Join::Member(moving) => drop(tokio::spawn(Self::run_moving(shared, *moving, false))),
+            Join::Member(mut moving) => {
+                moving.member.starts_in = None;
+                drop(tokio::spawn(Self::run_moving(shared, *moving, false)));
+            }
         }
     }
 
     /// Finds the lane for a session that has none yet; None: it went there.
     pub(super) fn place_moving(&mut self, moving: Moving, may_join: bool) -> Option<Moving> {
+        if let Some(process) = moving.member.starts_in {
+            return self.place_beside(process, moving);
+        }
         let needs = match &moving.bears {
             Bears::Message(message) => moving.member.may_acquire(message),
             Bears::Creation(creation) => creation.prompt.is_some(),
@@ -257,6 +270,22 @@ impl Lane {
         }
     }
 
+    /// Brings a session to the lane of the process that has its conversation in memory. Where that is gone, it stays at rest.
+    fn place_beside(&self, process: ProcessKey, mut moving: Moving) -> Option<Moving> {
+        if let Some(lane) = self.shared.registry.owner(process) {
+            match lane.try_send(Join::Member(Box::new(moving))) {
+                Ok(()) => return None,
+                Err(unsent) => match unsent.into_inner() {
+                    Join::Member(returned) => moving = *returned,
+                    // It is what was sent.
+                    Join::Seat(_) => return None,
+                },
+            }
+        }
+        moving.member.starts_in = None;
+        Some(moving)
+    }
+
     /// Takes a session in, with what it was asked.
     pub(super) fn admit(&mut self, moving: Moving) {
         let Moving { mut member, bears } = moving;
@@ -278,6 +307,7 @@ impl Lane {
                 ops.push(taken);
                 self.decide(at, Input::Command(send))
             }
+            None if self.members[at].starts_in.is_some() => self.decide(at, Input::Command(Command::Start)),
             None => Ok(Reply::Done),
         };
         match decided {
@@ -412,6 +442,9 @@ impl Lane {
         let Some(process) = &mut self.process else { return };
         let member = &self.members[at];
         process.adapter.bind(&member.machine.id, member.context());
+        if let Some(models) = self.shared.catalogues.of(&member.scope).models {
+            process.adapter.know_models(&models.value);
+        }
         self.claim(at);
         self.bring_up(at);
     }
@@ -421,6 +454,7 @@ impl Lane {
         let Some(process) = &self.process else { return };
         let member = &mut self.members[at];
         member.claims = Some(process.key);
+        member.starts_in = None;
         member.told_to_leave = false;
         let mut update = SessionUpdate::new(member.key, self.now);
         update.process = Some(Some(process.key));
@@ -501,12 +535,6 @@ impl Lane {
             return;
         }
         let Some(whole) = self.close_order() else {
-            let turns: Vec<_> =
-                self.members[at].machine.turns.iter().map(|turn| Some(turn.provider.clone())).collect();
-            let untaken = turns.is_empty() && self.members[at].machine.input_untaken();
-            for turn in turns.into_iter().chain(untaken.then_some(None)) {
-                self.tell(at, &Decision::Interrupt { turn });
-            }
             return self.go_on_leaving();
         };
         if let Some(process) = &mut self.process {
@@ -515,8 +543,8 @@ impl Lane {
         self.pending.then.push(super::batch::Then::Close(key, whole));
     }
 
-    /// Sessions that are to leave a process which others need go step by step: their turns end, their threads are closed,
-    /// then they are free.
+    /// Sessions that are to leave a process which others need go step by step: their work ends, their threads are closed,
+    /// then they are free. What does not end in its time is the machine's to press and to say.
     pub(super) fn go_on_leaving(&mut self) {
         let Some(process) = &self.process else { return };
         if process.final_exit.is_some() || self.retry_at.is_some() {
@@ -541,17 +569,33 @@ impl Lane {
             if machine.stopping.is_none() || machine.unverifiable.is_some() {
                 continue;
             }
+            self.say_who_stays(at);
+            let machine = &self.members[at].machine;
             match machine.phase {
                 Phase::Reserved | Phase::Spawned => self.leave_now(at),
                 // Its answer tells whether there is a thread to be closed.
                 Phase::Opening if self.members[at].opening => {}
-                Phase::Opening | Phase::Held if machine.turns.is_empty() && !machine.input_untaken() => {
+                Phase::Opening | Phase::Held if !machine.works_on() => {
                     if !self.members[at].told_to_leave {
                         self.members[at].told_to_leave = self.tell(at, &Decision::CloseThread);
                     }
                 }
                 Phase::Opening | Phase::Held | Phase::Free => {}
             }
+        }
+    }
+
+    /// Tells a session that leaves with whom the process goes on.
+    fn say_who_stays(&mut self, at: usize) {
+        let member = &self.members[at];
+        let others: Vec<SessionId> = self
+            .bound()
+            .filter(|other| other.key != member.key)
+            .map(|other| other.machine.id.clone())
+            .collect();
+        let known = member.machine.leaving.as_ref().is_some_and(|leaving| leaving.others == others);
+        if !known && let Some(process) = member.machine.process.clone() {
+            self.decide_own(at, Input::Process(ProcessFact::GoesOn { process, others }));
         }
     }
 

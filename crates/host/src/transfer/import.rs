@@ -167,6 +167,7 @@ impl Host {
                 cwd: request.cwd.clone().unwrap_or_else(|| there.cwd.clone()),
                 name: None,
                 options: SessionOptions::default(),
+                limits: Default::default(),
                 additional_directories: there.additional_directories.clone(),
                 mcp_servers: Vec::new(),
                 instructions: None,

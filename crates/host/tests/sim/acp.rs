@@ -32,6 +32,7 @@ struct Prompt {
     acts: VecDeque<Act>,
     waits_for: Option<u64>,
     chunks: usize,
+    cancelled: bool,
 }
 
 /// One agent process.
@@ -65,6 +66,13 @@ impl Acp {
     /// Whether the agent holds a prompt that it has not answered.
     pub(crate) fn works(&self) -> bool {
         self.prompt.is_some() || !self.lines.is_empty()
+    }
+
+    /// Whether a prompt runs that nobody has cancelled, and everything it said so far is written.
+    pub(crate) fn runs_uncancelled(&self) -> bool {
+        let cancelled =
+            |prompt: &Prompt| prompt.cancelled || matches!(prompt.acts.front(), Some(Act::End("cancelled")));
+        self.alive && self.lines.is_empty() && self.prompt.as_ref().is_some_and(|prompt| !cancelled(prompt))
     }
 
     fn line(&mut self, value: Value) {
@@ -107,6 +115,7 @@ impl Acp {
             (Some("session/prompt"), Some(id)) => self.prompted(id, &params, truth, chance),
             (Some("session/cancel"), None) => {
                 let Some(prompt) = &mut self.prompt else { return };
+                prompt.cancelled = true;
                 if self.deaf_to_cancel {
                     prompt.waits_for = None;
                     return;
@@ -151,7 +160,7 @@ impl Acp {
             2 => Act::End("no such word"),
             _ => Act::End("end_turn"),
         });
-        self.prompt = Some(Prompt { rpc, text, thread, acts, waits_for: None, chunks: 0 });
+        self.prompt = Some(Prompt { rpc, text, thread, acts, waits_for: None, chunks: 0, cancelled: false });
     }
 
     fn answered(&mut self, id: &Value, message: &Value, truth: &mut Truth) {

@@ -3,12 +3,13 @@
 
 use crate::acp::Acp;
 use crate::chance::Chance;
+use crate::claude::Claude;
 use crate::codex::Codex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A turn in an agent's own history.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Turn {
     id: String,
     pub(crate) status: String,
@@ -34,25 +35,52 @@ pub(crate) struct Truth {
     pub(crate) said: BTreeMap<String, String>,
     /// Answers that chose an option, by process and the key of the request.
     pub(crate) chosen: BTreeMap<(String, String), Vec<String>>,
+    /// Under which further keys such a request was asked (Codex).
+    pub(crate) also_asked: BTreeMap<(String, String), Vec<String>>,
     /// Conversations that another process can take up (ACP).
     pub(crate) saved: BTreeSet<String>,
     /// Conversations with a history (Codex).
     pub(crate) histories: BTreeMap<String, Vec<Turn>>,
-    /// Which process has each thread in its memory (Codex).
+    /// Which process has each thread in its memory (Codex), or each conversation (Claude).
     pub(crate) holders: BTreeMap<String, String>,
     names: u64,
     pub(crate) violations: Vec<String>,
 }
 
 impl Truth {
-    pub(crate) fn new_thread(&mut self) -> String {
+    /// A name that was never given before.
+    pub(crate) fn name(&mut self, prefix: &str) -> String {
         self.names += 1;
-        format!("th-{}", self.names)
+        format!("{prefix}{}", self.names)
+    }
+
+    pub(crate) fn new_thread(&mut self) -> String {
+        self.name("th-")
     }
 
     pub(crate) fn new_turn(&mut self) -> String {
-        self.names += 1;
-        format!("tu-{}", self.names)
+        self.name("tu-")
+    }
+
+    /// Makes a branch of a thread's history, up to a turn; None: there is no such history.
+    pub(crate) fn branch(&mut self, thread: &str, last: Option<&str>) -> Option<String> {
+        let turns = self.histories.get(thread)?;
+        let kept = match last {
+            Some(last) => turns.iter().position(|turn| turn.id == last)? + 1,
+            None => turns.len(),
+        };
+        let turns = turns[..kept].to_vec();
+        let branch = self.new_thread();
+        self.histories.insert(branch.clone(), turns);
+        Some(branch)
+    }
+
+    /// Drops a turn and all later ones. False: there is no such turn.
+    pub(crate) fn revert(&mut self, thread: &str, before: &str) -> bool {
+        let Some(turns) = self.histories.get_mut(thread) else { return false };
+        let Some(place) = turns.iter().position(|turn| turn.id == before) else { return false };
+        turns.truncate(place);
+        true
     }
 
     pub(crate) fn turn(&mut self, thread: &str, turn: &str) -> Option<&mut Turn> {
@@ -81,6 +109,7 @@ impl Truth {
 pub(crate) enum Agent {
     Acp(Acp),
     Codex(Codex),
+    Claude(Box<Claude>),
 }
 
 impl Agent {
@@ -88,6 +117,7 @@ impl Agent {
         match self {
             Self::Acp(agent) => agent.alive,
             Self::Codex(agent) => agent.alive,
+            Self::Claude(agent) => agent.alive,
         }
     }
 
@@ -100,6 +130,7 @@ impl Agent {
         match self {
             Self::Acp(agent) => agent.alive = false,
             Self::Codex(agent) => agent.die(truth),
+            Self::Claude(agent) => agent.die(truth),
         }
     }
 
@@ -107,6 +138,7 @@ impl Agent {
         match self {
             Self::Acp(agent) => agent.works(),
             Self::Codex(agent) => agent.works(),
+            Self::Claude(agent) => agent.works(),
         }
     }
 
@@ -127,6 +159,7 @@ impl Agent {
         match self {
             Self::Acp(agent) => agent.hear(payload, truth, chance),
             Self::Codex(agent) => agent.hear(payload, truth, chance),
+            Self::Claude(agent) => agent.hear(payload, truth),
         }
     }
 
@@ -135,6 +168,7 @@ impl Agent {
         match self {
             Self::Acp(agent) => agent.step(calm, truth),
             Self::Codex(agent) => agent.step(calm, truth),
+            Self::Claude(agent) => agent.step(calm, truth),
         }
     }
 }

@@ -2,15 +2,16 @@
 
 use crate::oracle::text_of;
 use crate::run::{Run, SESSIONS, session_id};
+use mainstay_agents::AgentKind;
 use mainstay_core::content::{Answer, ContentBlock, Delivery};
 use mainstay_core::operation::Fingerprint;
 use mainstay_core::process::CloseOrder;
-use mainstay_core::session::{DefaultAnswer, Limits, RequestPolicy, StopScope};
-use mainstay_core::work::Control;
-use mainstay_core::{AgentName, Command, RequestId, SessionOptions, SubmissionId};
+use mainstay_core::session::{DefaultAnswer, Limits, Place, RequestPolicy, StopScope};
+use mainstay_core::work::{Control, ForkPoint, ThreadSource};
+use mainstay_core::{AgentName, Command, Cursor, RequestId, SessionOptions, SubmissionId};
 use mainstay_host::{Host, HostError, NewSessionRequest, Operation};
 use mainstay_store::Store;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 /// What clients know.
@@ -22,12 +23,18 @@ pub(crate) struct Clients {
     pub(crate) accepted: Vec<(usize, SubmissionId)>,
     pub(crate) won: Vec<(usize, RequestId, String)>,
     pub(crate) answers: usize,
+    /// Sessions that somebody stopped.
+    stopped: BTreeSet<usize>,
 }
 
 impl Run {
     /// The options of the agents' requests: yes and no.
     pub(crate) fn words(&self) -> (String, String) {
-        let words = if self.codex { ("accept", "decline") } else { ("yes", "no") };
+        let words = match self.kind {
+            AgentKind::Codex => ("accept", "decline"),
+            AgentKind::Claude => ("allow", "deny"),
+            AgentKind::Acp | AgentKind::Demo => ("yes", "no"),
+        };
         (words.0.to_owned(), words.1.to_owned())
     }
 
@@ -41,7 +48,7 @@ impl Run {
         if self.judges[session].is_none() {
             return self.create(host, session);
         }
-        let command = match self.chance.below(27) {
+        let command = match self.chance.below(34) {
             0..=6 => return self.send(host, session),
             7..=11 => return self.answer(host, session),
             12 => Command::Interrupt(StopScope::Turn(None)),
@@ -88,6 +95,10 @@ impl Run {
                     ..Limits::default()
                 }),
             },
+            27..=33 => match self.rarer_command(session) {
+                Some(command) => command,
+                None => return,
+            },
             20 if self.chance.hits(1, 6) => Command::Delete,
             20 | 21 => Command::Update {
                 name: Some(self.chance.hits(1, 2).then(|| "named".to_owned())),
@@ -105,12 +116,55 @@ impl Run {
         self.ask(host, session, command);
     }
 
+    /// What is asked now and then; None: there is nothing to ask it about.
+    fn rarer_command(&mut self, session: usize) -> Option<Command> {
+        let choice = self.chance.below(10);
+        let fold = self.judges[session].as_ref()?.fold.as_ref()?;
+        let command = match choice {
+            0 => Command::Interrupt(StopScope::Tasks),
+            1 => {
+                let tasks: Vec<String> = fold.tasks.iter().map(|task| task.id.to_string()).collect();
+                Command::Interrupt(StopScope::Task(self.chance.pick(&tasks)?.clone()))
+            }
+            2 => Command::Interrupt(StopScope::Request(fold.requests.first()?.id.clone())),
+            3 => Command::Control(Control::Compact { instructions: None }),
+            4 => Command::Control(Control::Clear),
+            5 => Command::SendNow { submission: fold.submissions.last()?.id.clone() },
+            6 => {
+                let open = fold.submissions.last()?;
+                let content = self.chance.hits(1, 2).then(|| vec![ContentBlock::text(text_of(&open.id))]);
+                let (submission, revision) = (open.id.clone(), open.revision);
+                Command::Edit { submission, revision, content, place: Some(Place::Last) }
+            }
+            7 => Command::Age { seen: Cursor { epoch: fold.epoch, seq: fold.head } },
+            8 => {
+                let past: Vec<_> = fold.past_turns.iter().map(|past| past.id.clone()).collect();
+                Command::Rewind { before: self.chance.pick(&past)?.clone(), files: false }
+            }
+            _ => Command::Control(if self.chance.hits(1, 2) {
+                Control::PauseGoal
+            } else {
+                Control::ResumeGoal
+            }),
+        };
+        Some(command)
+    }
+
     fn ask(&self, host: &Arc<Host>, session: usize, command: Command) {
         self.world.lock().note(|| format!("client: s{session} {command:?}"));
-        let host = host.clone();
+        let stops = matches!(command, Command::Interrupt(StopScope::Turn(None) | StopScope::Session));
+        let first_stop = stops && {
+            let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+            clients.stopped.insert(session)
+        };
+        let (host, world) = (host.clone(), self.world.clone());
         tokio::spawn(async move {
             // Refusals are answers too; what was done stands in the journal.
-            drop(host.command(session_id(session).as_str(), command, None).await);
+            let answer = host.command(session_id(session).as_str(), command, None).await;
+            // A second stop has nothing left to do, whatever the store says.
+            if first_stop && matches!(answer, Err(HostError::Storage(_))) {
+                world.lock().judge_refused_stop(session);
+            }
         });
     }
 
@@ -126,14 +180,15 @@ impl Run {
             cwd: self.config.home.display().to_string(),
             name: None,
             options: SessionOptions::default(),
+            limits: Default::default(),
             additional_directories: Vec::new(),
             mcp_servers: Vec::new(),
             instructions: None,
             account_home: None,
-            source: None,
+            source: self.source(session),
             prompt,
         };
-        self.world.lock().note(|| format!("client: creates s{session}"));
+        self.world.lock().note(|| format!("client: creates s{session} from {:?}", request.source));
         let host = host.clone();
         let (world, clients) = (self.world.clone(), self.clients.clone());
         tokio::spawn(async move {
@@ -149,6 +204,23 @@ impl Run {
                 }
             }
         });
+    }
+
+    /// Where a session's conversation comes from: some branch off another session's, some would take it away.
+    fn source(&mut self, session: usize) -> Option<ThreadSource> {
+        let other = self.chance.below(SESSIONS);
+        let choice = self.chance.below(6);
+        let (thread, of) = self
+            .fold(other)
+            .filter(|_| other != session)
+            .and_then(|fold| Some((fold.thread()?.clone(), fold.id.clone())))?;
+        match (choice, self.kind) {
+            (0, _) => Some(ThreadSource::Adopt { thread }),
+            (1 | 2, AgentKind::Codex | AgentKind::Claude) => {
+                Some(ThreadSource::Fork(ForkPoint { session: of, thread, last_turn: None }))
+            }
+            _ => None,
+        }
     }
 
     fn send(&mut self, host: &Arc<Host>, session: usize) {

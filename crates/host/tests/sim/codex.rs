@@ -33,8 +33,8 @@ struct Approval {
     item: String,
     /// The id under which it was asked last, on this connection.
     id: Option<u64>,
-    /// Connection and id under which it was asked first.
-    key: Option<String>,
+    /// Connections and ids under which it was asked; a host that could not read the first knows it by a later one.
+    keys: Vec<String>,
 }
 
 /// A thread in the process's memory.
@@ -76,7 +76,12 @@ impl Codex {
     }
 
     pub(crate) fn works(&self) -> bool {
-        !self.lines.is_empty() || self.threads.values().any(|thread| thread.running.is_some())
+        // What nobody listens to and waits for an answer waits for ever: a conversation that a user gave up (seed 104631).
+        // One that a session still has is seen by its open turn.
+        let goes_on = |thread: &Loaded| {
+            thread.running.as_ref().is_some_and(|running| thread.subscribed || running.asked.is_none())
+        };
+        !self.lines.is_empty() || self.threads.values().any(goes_on)
     }
 
     pub(crate) fn connect(&mut self, number: u32) {
@@ -177,6 +182,23 @@ impl Codex {
                 self.answer(id, json!({ "thread": { "id": thread } }));
                 self.ask_again(&thread);
             }
+            (Some("thread/fork"), Some(id)) => {
+                let last = text("lastTurnId");
+                let Some(branch) = truth.branch(&thread, Some(last.as_str()).filter(|last| !last.is_empty()))
+                else {
+                    return self.refuse(id, &format!("no rollout found for thread id {thread}"));
+                };
+                self.take_up(&branch, truth);
+                self.answer(id, json!({ "thread": { "id": branch } }));
+            }
+            (Some("thread/revert"), Some(id)) => {
+                let before = text("beforeTurnId");
+                let runs = self.threads.get(&thread).is_none_or(|thread| thread.running.is_some());
+                if runs || !truth.revert(&thread, &before) {
+                    return self.refuse(id, "the turn cannot be reverted to now");
+                }
+                self.answer(id, json!({}));
+            }
             (Some("thread/unsubscribe"), Some(id)) => {
                 let subscribed = self
                     .threads
@@ -259,6 +281,8 @@ impl Codex {
             (
                 Some(
                     "thread/backgroundTerminals/clean"
+                    | "thread/backgroundTerminals/terminate"
+                    | "thread/compact/start"
                     | "thread/goal/set"
                     | "thread/goal/clear"
                     | "thread/name/set",
@@ -297,7 +321,7 @@ impl Codex {
         let id = self.ids;
         self.ids += 1;
         asked.id = Some(id);
-        asked.key.get_or_insert_with(|| format!("{connection}:{id}"));
+        asked.keys.push(format!("{connection}:{id}"));
         let params =
             json!({ "threadId": thread, "turnId": running.id, "itemId": asked.item, "command": "ls" });
         self.lines.push_back(
@@ -320,8 +344,10 @@ impl Codex {
             Some((name.clone(), asked))
         });
         let Some((thread, asked)) = answered else { return };
-        let key = asked.key.unwrap_or_default();
-        truth.chosen.entry((self.token.clone(), key)).or_default().push(decision.to_owned());
+        let first = asked.keys.first().cloned().unwrap_or_default();
+        let name = (self.token.clone(), first);
+        truth.also_asked.insert(name.clone(), asked.keys);
+        truth.chosen.entry(name).or_default().push(decision.to_owned());
         let params = json!({ "threadId": thread, "requestId": number });
         self.notify(&thread, "serverRequest/resolved", params);
         if decision == "cancel" {
@@ -425,7 +451,7 @@ impl Codex {
             Act::Ask => {
                 self.ids += 1;
                 let item = format!("c-{}", self.ids);
-                running.asked = Some(Approval { item, id: None, key: None });
+                running.asked = Some(Approval { item, id: None, keys: Vec::new() });
                 if self.threads.get(&thread).is_some_and(|thread| thread.subscribed) {
                     self.ask_again(&thread);
                 }

@@ -2,7 +2,7 @@
 //! crash can come before it, after it, or between it and its acknowledgement.
 
 use mainstay_store::{
-    AdapterStateRow, Committed, Counts, Degraded, EventPage, Fault, FeedRow, IdOwner, InputRow,
+    AdapterStateRow, BadRow, Committed, Counts, Degraded, EventPage, Fault, FeedRow, IdOwner, InputRow,
     ItemEventPage, ItemEventQuery, ItemRow, LaneWrite, MemoryStore, OperationRow, PageLimit, ProcessKey,
     ProcessRow, QuarantinePage, ReadError, Rows, SessionFilter, SessionKey, SessionRow, SnapshotRow, Store,
     StoreMode, StoreStats, WriteError,
@@ -18,6 +18,8 @@ pub(crate) struct Disk {
     /// What is durable: exactly what a host finds after a crash.
     pub(crate) durable: MemoryStore,
     queues: Mutex<Queues>,
+    /// A session whose journal cannot be read.
+    damaged: Mutex<Option<SessionKey>>,
 }
 
 #[derive(Debug, Default)]
@@ -30,7 +32,7 @@ struct Queues {
 
 impl Disk {
     pub(crate) fn on(durable: MemoryStore) -> Self {
-        Self { durable, queues: Mutex::default() }
+        Self { durable, queues: Mutex::default(), damaged: Mutex::default() }
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues> {
@@ -45,12 +47,24 @@ impl Disk {
         true
     }
 
-    /// Tells the outcome of the oldest decided write. False: there is none.
-    pub(crate) fn acknowledge_one(&self) -> bool {
-        let Some((outcome, acknowledge)) = self.queues().decided.pop_front() else { return false };
+    /// Tells the outcome of a decided write: the oldest, or one of the next. False: there is none.
+    pub(crate) fn acknowledge(&self, place: usize) -> bool {
+        let mut queues = self.queues();
+        let place = place.min(queues.decided.len().saturating_sub(1));
+        let Some((outcome, acknowledge)) = queues.decided.remove(place) else { return false };
+        drop(queues);
         // The host may be gone.
         let _told = acknowledge.send(outcome);
         true
+    }
+
+    /// From now on the host finds the session's journal damaged.
+    pub(crate) fn damage(&self, session: SessionKey) {
+        *self.damaged.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+    }
+
+    fn is_damaged(&self, session: SessionKey) -> bool {
+        *self.damaged.lock().unwrap_or_else(PoisonError::into_inner) == Some(session)
     }
 }
 
@@ -105,6 +119,9 @@ impl Store for Disk {
     }
 
     fn snapshot(&self, session: SessionKey) -> Result<Option<SnapshotRow>, ReadError> {
+        if self.is_damaged(session) {
+            return Ok(None);
+        }
         self.durable.snapshot(session)
     }
     fn events(
@@ -114,6 +131,10 @@ impl Store for Disk {
         after_seq: u64,
         limit: PageLimit,
     ) -> Result<EventPage, ReadError> {
+        if self.is_damaged(session) {
+            let bad = BadRow { table: "events", key: format!("{epoch}:1"), detail: "simulated".to_owned() };
+            return Ok(EventPage { rows: Vec::new(), bad: vec![bad], more: false });
+        }
         self.durable.events(session, epoch, after_seq, limit)
     }
     fn has_events(&self, session: SessionKey) -> Result<bool, ReadError> {

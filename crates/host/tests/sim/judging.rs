@@ -5,9 +5,9 @@ use crate::oracle::Judge;
 use crate::run::{Run, SESSIONS, session_id};
 use mainstay_core::content::Answer;
 use mainstay_core::session::RequestState;
-use mainstay_core::{Cursor, ItemId, RequestId};
-use mainstay_host::{Delivered, FeedDelivered, Host, HostError, Subscription};
-use mainstay_store::{SessionFilter, SessionKey, Store};
+use mainstay_core::{Cursor, ProcessToken, RequestId};
+use mainstay_host::{Delivered, Host, HostError, Subscription};
+use mainstay_store::{SessionFilter, Store};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
@@ -33,7 +33,7 @@ impl Run {
     ) -> Result<(), String> {
         for session in 0..SESSIONS {
             // Nobody can begin to read a session that is deleted.
-            let known = self.fold(session).is_some_and(|fold| !fold.deleted);
+            let known = self.fold(session).is_some_and(|fold| !fold.deleted) && !self.is_damaged(session);
             if known && !readers.iter().any(|reader| reader.session == session) {
                 let seen = self.read[session];
                 let seq = match seen {
@@ -82,6 +82,11 @@ impl Run {
         Ok(())
     }
 
+    /// Whether the host cannot read the session's journal just now.
+    pub(crate) fn is_damaged(&self, session: usize) -> bool {
+        self.damaged == Some(session)
+    }
+
     /// Whether the session's deletion is durable.
     fn is_deleted(&self, session: usize) -> bool {
         let world = self.world.lock();
@@ -112,15 +117,30 @@ impl Run {
                 judge.read(&world.disk.durable, &world.truth, &mut world.trace)?;
             }
         }
+        // No two sessions have one conversation.
+        let mut heads: BTreeMap<&str, &str> = BTreeMap::new();
+        for fold in self.judges.iter().flatten().filter_map(|judge| judge.fold.as_ref()) {
+            let Some(thread) = fold.thread() else { continue };
+            if let Some(other) = heads.insert(thread.as_str(), fold.id.as_str()) {
+                return Err(format!("{thread} is the conversation of {} and of {other}", fold.id));
+            }
+        }
         for ((token, number), chosen) in &world.truth.chosen {
-            let key = (mainstay_core::ProcessToken(token.clone()), number.clone());
-            let journaled = self.judges.iter().flatten().find_map(|judge| judge.answers.get(&key));
-            let agrees = match journaled {
+            let of = (token.clone(), number.clone());
+            let more = world.truth.also_asked.get(&of).into_iter().flatten();
+            let keys: Vec<(ProcessToken, String)> = std::iter::once(number)
+                .chain(more)
+                .map(|number| (ProcessToken(token.clone()), number.clone()))
+                .collect();
+            let answer = |judge: &Judge| keys.iter().find_map(|key| judge.answers.get(key)).cloned();
+            let journaled = self.judges.iter().flatten().find_map(answer);
+            let agrees = match &journaled {
                 Some(Answer::Select { option_id }) => chosen.first() == Some(option_id),
-                Some(Answer::Decline { .. }) => {
-                    chosen.first().is_some_and(|option| option == "no" || option == "decline")
-                }
-                Some(Answer::Cancel { .. } | Answer::Answers { .. } | Answer::Submit { .. }) | None => false,
+                Some(Answer::Decline { .. }) => chosen
+                    .first()
+                    .is_some_and(|option| option == "no" || option == "decline" || option == "deny"),
+                Some(Answer::Cancel { .. }) => chosen.first().is_some_and(|option| option == "cancel"),
+                Some(Answer::Answers { .. } | Answer::Submit { .. }) | None => false,
             };
             if !agrees {
                 return Err(format!("request {number} of {token} got {chosen:?}, durable is {journaled:?}"));
@@ -160,6 +180,7 @@ impl Run {
             }
             self.settle(4).await;
             self.judge()?;
+            self.show_step();
             for session in 0..SESSIONS {
                 let pending: Vec<RequestId> = self
                     .fold(session)
@@ -178,9 +199,12 @@ impl Run {
                 let world = self.world.lock();
                 let events: usize = self.judges.iter().flatten().map(|judge| judge.rows.len()).sum();
                 // What was given up by a user may wait for ever.
+                let damaged = self.damaged.and_then(|session| Some(self.judges[session].as_ref()?.key));
                 let busy = world.keepers.values().any(|keeper| {
                     let works = keeper.is_busy() || (keeper.lives() && keeper.agent.works());
-                    works && !world.is_abandoned(&keeper.token)
+                    works
+                        && !world.is_abandoned(&keeper.token)
+                        && damaged.is_none_or(|key| !world.serves(keeper, key))
                 });
                 // Faults that were ordered before still come.
                 (events + usize::try_from(world.disk.stats().failed).unwrap_or(0), usize::from(busy))
@@ -210,47 +234,12 @@ impl Run {
         }
     }
 
-    /// The feed's last word on each session is its status, and the timeline shows what the journal holds.
-    async fn judge_views(&self, host: &Arc<Host>) -> Result<(), String> {
-        let mut feed = host.feed(0);
-        let mut last: BTreeMap<SessionKey, serde_json::Value> = BTreeMap::new();
-        loop {
-            let pulled = feed.pull().await.map_err(|error| format!("the feed cannot be read: {error}"))?;
-            let FeedDelivered::Entries(rows) = pulled else {
-                return Err(format!("a reader from the beginning is told {pulled:?}"));
-            };
-            if rows.is_empty() {
-                break;
-            }
-            for row in rows.into_iter().filter(|row| row.kind == "session.status") {
-                last.insert(row.session, serde_json::from_slice(&row.body).unwrap_or_default());
-            }
-        }
-        for judge in self.judges.iter().flatten() {
-            let store = host.store();
-            let Ok(Some(row)) = store.session(judge.key) else { return Err("a row is gone".to_owned()) };
-            let told = last.get(&row.key).and_then(|body| body.get("status")).and_then(|told| told.as_str());
-            if told != Some(row.status.as_str()) {
-                return Err(format!("{}: the feed says {told:?}, the record {}", row.id, row.status));
-            }
-            let page = mainstay_host::timeline::page(store.as_ref(), &row, None, 1_000)
-                .map_err(|error| format!("the timeline cannot be read: {error}"))?;
-            for item in page.items {
-                let shown = judge.shown.get(&ItemId(item.id.clone())).cloned().unwrap_or_default();
-                if item.text != shown {
-                    return Err(format!(
-                        "item {}: the timeline shows {:?}, not {shown:?}",
-                        item.id, item.text
-                    ));
-                }
-            }
-        }
-        Ok(())
-    }
-
     async fn judge_rest(&mut self, host: &Arc<Host>, readers: &mut Vec<Reader>) -> Result<(), String> {
         self.follow(host, readers, true).await?;
         for session in 0..SESSIONS {
+            if self.is_damaged(session) {
+                continue;
+            }
             let Some(judge) = &self.judges[session] else { continue };
             if judge.fold.as_ref().is_some_and(|fold| fold.deleted) || self.is_deleted(session) {
                 continue;
@@ -285,6 +274,7 @@ impl Run {
             self.covered.events += rows;
         }
         self.judge_views(host).await?;
+        self.reading_starts_nothing(host).await?;
         let rows = host
             .sessions(SessionFilter { include_deleted: true, ..SessionFilter::default() }, None, 10)
             .await

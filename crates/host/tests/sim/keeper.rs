@@ -6,8 +6,8 @@ use crate::chance::Chance;
 use mainstay_host::keeping::{FarEnd, LinkEvent};
 use mainstay_keeper::wire::{RejectedWhy, Status, ToKeeper};
 use mainstay_keeper::{
-    Control, DisconnectReason, ExitCause, ExitRecord, InboxState, Order, ProcessIdentity, RecordKind,
-    RefusedWhy, ReservedFolder,
+    AtLimit, Control, DisconnectReason, ExitCause, ExitRecord, InboxState, Order, ProcessIdentity,
+    RecordKind, RefusedWhy, ReservedFolder,
 };
 use mainstay_store::{ProcessKey, SessionKey, Store};
 use std::collections::VecDeque;
@@ -23,12 +23,21 @@ struct Waiting {
     payload: Vec<u8>,
 }
 
+/// What a full spool means, as the launch spec says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SpoolBound {
+    pub(crate) bytes: u64,
+    pub(crate) at_limit: AtLimit,
+}
+
 /// How far a keeper is.
 #[derive(Debug)]
 pub(crate) enum Life {
     Runs,
     /// Ordered to end.
     Ends(Order),
+    /// Ends because its spool was full for too long.
+    Full,
     /// Its exit record is written.
     Ended(Box<ExitRecord>),
     /// Killed, its agent with it.
@@ -60,6 +69,9 @@ pub(crate) struct Keeper {
     wants_connection: bool,
     spool: File,
     end: u64,
+    /// Up to where the host has committed.
+    committed: u64,
+    bound: SpoolBound,
     ordinary: VecDeque<Waiting>,
     urgent: VecDeque<Waiting>,
     unnumbered: VecDeque<Vec<u8>>,
@@ -97,6 +109,7 @@ impl Keeper {
         spool: File,
         agent: Agent,
         fence: u64,
+        bound: SpoolBound,
         bad: Option<BadKeeper>,
         now: i64,
     ) -> Self {
@@ -114,6 +127,8 @@ impl Keeper {
             wants_connection: true,
             spool,
             end: 0,
+            committed: 0,
+            bound,
             ordinary: VecDeque::new(),
             urgent: VecDeque::new(),
             unnumbered: VecDeque::new(),
@@ -164,7 +179,7 @@ impl Keeper {
     }
 
     pub(crate) const fn lives(&self) -> bool {
-        matches!(self.life, Life::Runs | Life::Ends(_))
+        matches!(self.life, Life::Runs | Life::Ends(_) | Life::Full)
     }
 
     /// Whether anything is still to come from it without somebody else.
@@ -172,7 +187,7 @@ impl Keeper {
         let writes = matches!(self.life, Life::Runs) && self.has_waiting();
         !self.out.is_empty()
             || writes
-            || matches!(self.life, Life::Ends(_))
+            || matches!(self.life, Life::Ends(_) | Life::Full)
             || (self.lives() && !self.agent.alive())
             || self.may_connect()
     }
@@ -277,6 +292,7 @@ impl Keeper {
             }
             ToKeeper::Committed { position } => {
                 let durable = around.store.process(self.process).ok().flatten().map_or(0, |row| row.position);
+                self.committed = self.committed.max(position);
                 if position > durable {
                     around.truth.violations.push(format!(
                         "{} was told that {position} is committed; durable is {durable}",
@@ -356,7 +372,7 @@ impl Keeper {
             spool_start: 0,
             spool_end: self.end,
             exited: false,
-            ending: matches!(self.life, Life::Ends(_)),
+            ending: matches!(self.life, Life::Ends(_) | Life::Full),
             spool_fault: None,
         };
         self.tell(LinkEvent::Status(Box::new(status)));
@@ -405,7 +421,7 @@ impl Keeper {
 
     /// Lets the agent go a step on. False: nothing happened.
     pub(crate) fn run_agent(&mut self, calm: bool, around: &mut Around<'_>) -> bool {
-        if !self.lives() || self.stopped {
+        if !self.lives() || self.stopped || self.meets_limit(around) {
             return false;
         }
         match self.agent.step(calm, around.truth) {
@@ -418,11 +434,53 @@ impl Keeper {
         }
     }
 
+    /// Whether the spool is full; then what the launch spec says of this agent happens.
+    fn meets_limit(&mut self, around: &mut Around<'_>) -> bool {
+        if self.end - self.committed < self.bound.bytes || !matches!(self.life, Life::Runs) {
+            return false;
+        }
+        // A host that is here takes what waits in a moment: an agent that does not wait gets some time.
+        let patient = self.far.is_some() || around.chance.hits(3, 4);
+        match self.bound.at_limit {
+            AtLimit::Cuts if !patient => self.disconnect(DisconnectReason::SpoolLimit, around),
+            AtLimit::Buffers if !patient => {
+                self.life = Life::Full;
+            }
+            AtLimit::Blocks | AtLimit::Cuts | AtLimit::Buffers => {}
+        }
+        true
+    }
+
+    /// Whether a host that is here, and has read and recorded everything, could stop something here.
+    pub(crate) fn could_be_stopped(&self) -> bool {
+        let Agent::Acp(agent) = &self.agent else { return false };
+        let told = self.far.is_some() && self.out.is_empty() && !self.has_waiting();
+        matches!(self.life, Life::Runs) && told && self.committed == self.end && agent.runs_uncancelled()
+    }
+
+    /// How it stands, in a line.
+    pub(crate) fn standing(&self) -> String {
+        format!(
+            "{} {:?} connection {:?} recorded {} written {} spool {} (committed {}) waiting {} host {}{}",
+            self.token,
+            self.life,
+            self.connection,
+            self.marks.recorded,
+            self.marks.written,
+            self.end,
+            self.committed,
+            self.ordinary.len() + self.urgent.len() + self.unnumbered.len(),
+            if self.far.is_some() { "here" } else { "away" },
+            if self.stopped { " STOPPED" } else { "" },
+        )
+    }
+
     /// Sees the agent's end, or brings the ordered one about. False: neither.
     pub(crate) fn end(&mut self, around: &mut Around<'_>) -> bool {
         let cause = match &self.life {
             _ if self.stopped => return false,
             Life::Ends(order) => ExitCause::Ordered { order: *order },
+            Life::Full => ExitCause::SpoolLimit,
             Life::Runs if !self.agent.alive() => ExitCause::AgentLeft,
             _ => return false,
         };
@@ -482,6 +540,28 @@ impl Keeper {
             self.far = None;
         }
         true
+    }
+
+    /// Says the next thing twice, or after what follows it: the host must bear both.
+    pub(crate) fn stutter(&mut self, twice: bool) -> bool {
+        let acknowledges =
+            |event: &LinkEvent| matches!(event, LinkEvent::Recorded { .. } | LinkEvent::Written);
+        match (self.out.front(), self.out.get(1)) {
+            (Some(LinkEvent::Recorded { n }), _) if twice => {
+                let again = LinkEvent::Recorded { n: *n };
+                self.out.push_front(again);
+                true
+            }
+            (Some(LinkEvent::Written), _) if twice => {
+                self.out.push_front(LinkEvent::Written);
+                true
+            }
+            (Some(one), Some(other)) if acknowledges(one) && acknowledges(other) => {
+                self.out.swap(0, 1);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// A keeper that wrote its exit record leaves, and its lock with it.

@@ -288,7 +288,7 @@ impl Judge {
         let (ItemKind::AgentMessage, Some(turn)) = (*kind, turn.clone()) else { return Ok(()) };
         // Over lines nothing is lost on the way: what is shown begins what was said, at any time.
         if let Some((_, name)) = self.turns.get(&turn)
-            && name.starts_with("p.")
+            && (name.starts_with("p.") || name.starts_with("k."))
             && !self.set_aside
         {
             let said = truth.said.get(name).cloned().unwrap_or_default();

@@ -7,14 +7,14 @@ use crate::disk::Disk;
 use crate::judging::Reader;
 use crate::keeper::BadKeeper;
 use crate::oracle::Judge;
-use crate::world::{Handle, World};
+use crate::replay::Watch;
+use crate::world::{ACCOUNT_HOME, Handle, World};
 use mainstay_agents::AgentKind;
 use mainstay_core::{AgentName, HostId, SessionId};
 use mainstay_host::fault::FaultPlan;
+use mainstay_host::host::lock_home;
 use mainstay_host::keeping::{Blocking, Planted, Seams};
-use mainstay_host::{AgentConfig, Host, HostConfig, Isolation, ShutdownMode};
-use mainstay_keeper::DisconnectReason;
-use mainstay_store::{Fault, Store, WriteError};
+use mainstay_host::{AgentConfig, Host, HostConfig, Isolation, ShutdownMode, StartError};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -24,11 +24,28 @@ use std::time::Duration;
 pub(crate) const SESSIONS: usize = 3;
 /// Rounds after which a host must have ended: longer than it waits for its lanes.
 const SHUTDOWN_ROUNDS: usize = 200;
-/// What was wrong, and how it came about.
+/// Bytes of a spool that is soon full.
+const SMALL_SPOOL: u64 = 2_000;
+/// What was wrong.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) why: String,
-    pub(crate) trace: Vec<String>,
+}
+
+/// How a seed is run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Options {
+    /// A fault of the host that is there on purpose.
+    pub(crate) planted: Option<Planted>,
+    /// A fault of the keepers that is there on purpose.
+    pub(crate) bad: Option<BadKeeper>,
+    pub(crate) watch: Watch,
+}
+
+impl Options {
+    pub(crate) fn traced() -> Self {
+        Self { watch: Watch::Trace, ..Self::default() }
+    }
 }
 
 /// What a run covered.
@@ -40,6 +57,17 @@ pub(crate) struct Covered {
     pub(crate) processes: usize,
     pub(crate) taken: usize,
     pub(crate) answers: usize,
+}
+
+impl Covered {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.crashes += other.crashes;
+        self.events += other.events;
+        self.processes += other.processes;
+        self.taken += other.taken;
+        self.answers += other.answers;
+    }
 }
 
 pub(crate) struct Run {
@@ -54,7 +82,14 @@ pub(crate) struct Run {
     pub(crate) config: HostConfig,
     pub(crate) covered: Covered,
     pub(crate) left: usize,
-    pub(crate) codex: bool,
+    pub(crate) kind: AgentKind,
+    pub(crate) watch: Watch,
+    /// Lines of the trace that somebody who steps through was shown.
+    pub(crate) told: usize,
+    /// The position up to which a reader of the feed has read it, over all lives of the host.
+    pub(crate) feed_read: u64,
+    /// The session whose journal cannot be read any more: it is lost, and stops no other.
+    pub(crate) damaged: Option<usize>,
 }
 
 enum LifeEnd {
@@ -68,17 +103,22 @@ pub(crate) fn session_id(index: usize) -> SessionId {
 }
 
 /// Runs one seed.
-pub(crate) fn seed(
+pub(crate) fn seed(seed: u64, home: &Path, kind: AgentKind, options: &Options) -> Result<Covered, Failure> {
+    traced_seed(seed, home, kind, options).0
+}
+
+/// Runs one seed; gives how it came about too, where that is wanted.
+pub(crate) fn traced_seed(
     seed: u64,
     home: &Path,
     kind: AgentKind,
-    planted: Option<Planted>,
-    bad: Option<BadKeeper>,
-    traced: bool,
-) -> Result<Covered, Failure> {
+    options: &Options,
+) -> (Result<Covered, Failure>, Vec<String>) {
     let home = home.join(format!("seed-{seed}"));
     std::fs::create_dir_all(&home).expect("a folder for the seed");
-    let world = Handle(Arc::new(Mutex::new(World::new(seed.wrapping_mul(2) + 1, &home, kind, bad, traced))));
+    let traced = options.watch != Watch::No;
+    let world = World::new(seed.wrapping_mul(2) + 1, &home, kind, options.bad, traced);
+    let world = Handle(Arc::new(Mutex::new(world)));
     let mut chance = Chance::new(seed);
     let left = 60 + chance.below(240);
     let mut run = Run {
@@ -87,22 +127,27 @@ pub(crate) fn seed(
         clients: Arc::default(),
         judges: (0..SESSIONS).map(|_| None).collect(),
         read: vec![0; SESSIONS],
-        planted,
+        planted: options.planted,
         config: config(&home, kind, seed),
         covered: Covered::default(),
         left,
-        codex: kind == AgentKind::Codex,
+        kind,
+        watch: options.watch,
+        told: 0,
+        feed_read: 0,
+        damaged: None,
     };
     alarm::clear();
     let outcome = run.lives();
+    run.show_step();
+    // Where it ran is no part of what happened.
+    let place = home.display().to_string();
     let trace = world.lock().trace.take().unwrap_or_default();
+    let trace = trace.into_iter().map(|line| line.replace(&place, "HOME")).collect();
     run.covered.processes = world.lock().keepers.len();
     world.lock().keepers.clear();
     std::fs::remove_dir_all(&home).expect("the seed's folder goes");
-    match outcome {
-        Ok(()) => Ok(run.covered),
-        Err(why) => Err(Failure { why, trace }),
-    }
+    (outcome.map(|()| run.covered).map_err(|why| Failure { why }), trace)
 }
 
 fn config(home: &Path, kind: AgentKind, seed: u64) -> HostConfig {
@@ -111,6 +156,7 @@ fn config(home: &Path, kind: AgentKind, seed: u64) -> HostConfig {
     let agent = AgentConfig {
         isolation: if seed.is_multiple_of(4) { Isolation::Session } else { Isolation::Profile },
         sessions_per_process: [2, 3, 16][usize::try_from(seed % 3).unwrap_or(0)],
+        home: (kind == AgentKind::Claude).then(|| home.join(ACCOUNT_HOME)),
         // Never run: it only has to be there.
         ..AgentConfig::new(kind, vec!["/bin/sh".to_owned()])
     };
@@ -120,11 +166,13 @@ fn config(home: &Path, kind: AgentKind, seed: u64) -> HostConfig {
         roots: vec![home.to_path_buf()],
         rest_after: Duration::from_secs(if scarce { 3 } else { 3600 }),
         linger: Duration::from_secs(3600),
-        spool_limit: 64 << 20,
+        // Some spools are small, so that a host that is away long enough meets their limit.
+        spool_limit: if seed % 6 == 5 { SMALL_SPOOL } else { 64 << 20 },
         stream_flush: Duration::from_millis(5),
         max_processes: if scarce { 1 } else { 8 },
         max_starting: if scarce { 1 } else { 2 },
         retention: mainstay_host::Retention::default(),
+        limits: Default::default(),
         agents: BTreeMap::from([(AgentName::from("sim"), agent)]),
         environment: Vec::new(),
         keeper_program: home.to_path_buf(),
@@ -167,9 +215,19 @@ impl Run {
     }
 
     /// What is durable goes on; nothing else of the former host does.
-    fn next_disk(&self) {
+    fn next_disk(&mut self) {
         let mut world = self.world.lock();
         world.disk = Arc::new(Disk::on(world.disk.durable.crash()));
+        if let Some(judge) = self.damaged.and_then(|session| self.judges[session].as_ref()) {
+            world.disk.damage(judge.key);
+        } else if !world.calm && self.chance.hits(1, 10) {
+            let session = self.chance.below(SESSIONS);
+            if let Some(judge) = &self.judges[session] {
+                world.note(|| format!("-- the journal of s{session} is damaged"));
+                world.disk.damage(judge.key);
+                self.damaged = Some(session);
+            }
+        }
         for keeper in world.keepers.values_mut() {
             keeper.forget_host();
             keeper.leave();
@@ -185,7 +243,13 @@ impl Run {
             blocking: Blocking::Inline,
             planted: self.planted,
         };
+        let lock = lock_home(&self.config.home).map_err(|error| format!("the home is not free: {error}"))?;
         let host = Host::with(self.config.clone(), seams).map_err(|error| format!("no start: {error}"))?;
+        if self.chance.hits(1, 8)
+            && !matches!(lock_home(&self.config.home), Err(StartError::HomeTaken { .. }))
+        {
+            return Err("a second host takes the home beside the first".to_owned());
+        }
         let mut readers: Vec<Reader> = Vec::new();
         while self.left > 0 {
             self.left -= 1;
@@ -205,9 +269,14 @@ impl Run {
                 }
             }
             self.follow(&host, &mut readers, false).await?;
+            if self.chance.hits(1, 6) {
+                self.follow_feed(&host).await?;
+            }
             self.judge()?;
+            self.show_step();
         }
         self.rest(&host, &mut readers).await?;
+        drop(lock);
         Ok(LifeEnd::Rest)
     }
 
@@ -262,7 +331,7 @@ impl Run {
             let tokens: Vec<String> = self.world.lock().keepers.keys().cloned().collect();
             let mut world = self.world.lock();
             while world.disk.commit_one() {}
-            while world.disk.acknowledge_one() {}
+            while world.disk.acknowledge(0) {}
             for token in tokens {
                 world.with(&token, |keeper, around| while keeper.hear(around) {});
                 world.with(&token, |keeper, around| keeper.connect(around.now));
@@ -291,7 +360,9 @@ impl Run {
                 return;
             }
             2 | 3 => {
-                if world.disk.acknowledge_one() {
+                // Lanes are told in any order.
+                let place = self.chance.below(3);
+                if world.disk.acknowledge(place) {
                     world.note(|| "store: one write is acknowledged".to_owned());
                 }
                 return;
@@ -329,73 +400,5 @@ impl Run {
         if done == Some(true) {
             world.note(|| format!("{token}: {what}"));
         }
-    }
-
-    fn fault(&mut self) {
-        let mut world = self.world.lock();
-        let tokens: Vec<String> = world
-            .keepers
-            .values()
-            .filter(|keeper| keeper.lives())
-            .map(|keeper| keeper.token.clone())
-            .collect();
-        let choice = self.chance.below(if self.codex { 20 } else { 16 });
-        if matches!(choice, 12 | 13) {
-            world.blind = !world.blind && choice == 12;
-            let blind = world.blind;
-            world.note(|| format!("fault: nothing can be seen: {blind}"));
-            return;
-        }
-        if choice < 6 {
-            let fault = match choice {
-                0 | 1 => Fault::LoseAcknowledgement,
-                2 => Fault::FailCommit(WriteError::DiskFull),
-                3 => Fault::FailCommit(WriteError::Invalid { detail: "simulated".to_owned() }),
-                _ => Fault::FailCommit(WriteError::Io { detail: "simulated".to_owned() }),
-            };
-            world.note(|| format!("fault: {fault:?}"));
-            for _ in 0..[1, 1, 1, 2, 4][self.chance.below(5)] {
-                world.disk.inject(fault.clone());
-            }
-            return;
-        }
-        if choice == 6 {
-            let back = self.chance.below(5_000);
-            world.now -= i64::try_from(back).unwrap_or(0);
-            world.note(|| format!("fault: the clock goes back by {back} ms"));
-            return;
-        }
-        let Some(token) = self.chance.pick(&tokens) else { return };
-        let what = match choice {
-            7 => {
-                world.with(token, |keeper, around| keeper.agent.die(around.truth));
-                "its agent dies"
-            }
-            8 => {
-                world.with(token, |keeper, around| keeper.kill(around.truth));
-                "is killed"
-            }
-            9 => {
-                world.with(token, |keeper, around| keeper.die_writing(around));
-                "is killed while it writes"
-            }
-            10 => {
-                world.with(token, |keeper, _| keeper.cut_line());
-                "loses its line"
-            }
-            14 | 15 => {
-                world.with(token, |keeper, _| keeper.stopped = choice == 14 && !keeper.stopped);
-                "is stopped, or goes on"
-            }
-            16.. => {
-                world.with(token, |keeper, around| keeper.disconnect(DisconnectReason::Dropped, around));
-                "loses its connection to the agent"
-            }
-            _ => {
-                world.with(token, |keeper, _| keeper.tell_status());
-                "says once more where it stands"
-            }
-        };
-        world.note(|| format!("fault: {token} {what}"));
     }
 }

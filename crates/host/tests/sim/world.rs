@@ -3,9 +3,10 @@
 use crate::acp::Acp;
 use crate::agent::{Agent, Truth};
 use crate::chance::Chance;
+use crate::claude::Claude;
 use crate::codex::Codex;
 use crate::disk::Disk;
-use crate::keeper::{Around, BadKeeper, Keeper, Life};
+use crate::keeper::{Around, BadKeeper, Keeper, Life, SpoolBound};
 use mainstay_agents::AgentKind;
 use mainstay_core::ProcessToken;
 use mainstay_core::process::ExitCause;
@@ -15,12 +16,15 @@ use mainstay_keeper::wire::ToKeeper;
 use mainstay_keeper::{
     AgentTrace, BirthError, FolderError, KeeperFolder, KeepersDir, LaunchSpec, Probe, ReservedFolder, probe,
 };
-use mainstay_store::{SessionFilter, Store};
+use mainstay_store::{SessionFilter, SessionKey, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The agents' account home, below the host's.
+pub(crate) const ACCOUNT_HOME: &str = "account";
 
 #[derive(Debug)]
 pub(crate) struct World {
@@ -35,6 +39,8 @@ pub(crate) struct World {
     /// Faults are over.
     pub(crate) calm: bool,
     kind: AgentKind,
+    /// Where agents keep their own files.
+    account_home: PathBuf,
     pub(crate) bad: Option<BadKeeper>,
     /// Nothing about keepers can be found out just now: no line opens, every look is unclear.
     pub(crate) blind: bool,
@@ -64,6 +70,7 @@ impl World {
             dir: KeepersDir::new(home.join("keepers")),
             calm: false,
             kind,
+            account_home: home.join(ACCOUNT_HOME),
             bad,
             blind: false,
             trace: traced.then(Vec::new),
@@ -102,6 +109,24 @@ impl World {
     pub(crate) fn is_abandoned(&self, token: &str) -> bool {
         let process = self.keepers.get(token).map(|keeper| self.disk.process(keeper.process));
         matches!(process, Some(Ok(Some(row))) if row.state == "abandoned")
+    }
+
+    /// Whether a keeper's process serves this session.
+    pub(crate) fn serves(&self, keeper: &Keeper, session: SessionKey) -> bool {
+        let row = self.disk.durable.session(session);
+        keeper.session == session
+            || row.is_ok_and(|row| row.and_then(|row| row.process) == Some(keeper.process))
+    }
+
+    /// The store refused a stop, and it was not carried out: right only where there was nothing to stop.
+    pub(crate) fn judge_refused_stop(&mut self, session: usize) {
+        let row = self.disk.durable.session_by_id(&format!("s{session}"));
+        let process = row.ok().flatten().and_then(|row| row.process);
+        let runs = self.keepers.values().find(|keeper| Some(keeper.process) == process);
+        if let Some(keeper) = runs.filter(|keeper| keeper.could_be_stopped() && !keeper.stopped) {
+            let token = keeper.token.clone();
+            self.violated(format!("a stop of s{session} was refused by the store, and {token} was not told"));
+        }
     }
 
     fn give_birth(&mut self, reserved: ReservedFolder, spec: &LaunchSpec) -> Result<(), BirthError> {
@@ -158,12 +183,17 @@ impl World {
             .map_err(|source| BirthError::Before(BeforeBirth::Io { doing: "make the spool", source }))?;
         let agent = match self.kind {
             AgentKind::Codex => Agent::Codex(Codex::new(&spec.token)),
-            AgentKind::Acp | AgentKind::Claude | AgentKind::Demo => {
-                Agent::Acp(Acp::new(&spec.token, &mut self.chance))
+            AgentKind::Claude => {
+                let home = self.account_home.clone();
+                let claude = Claude::new(&spec.token, &spec.argv, home, &mut self.truth, &mut self.chance);
+                Agent::Claude(Box::new(claude))
             }
+            AgentKind::Acp | AgentKind::Demo => Agent::Acp(Acp::new(&spec.token, &mut self.chance)),
         };
         let names = (spec.token.clone(), row.key, owner.key);
-        let keeper = Keeper::born(names, reserved, spool, agent, spec.process_fence, self.bad, self.now);
+        let bound = SpoolBound { bytes: spec.spool_limit, at_limit: spec.at_limit };
+        let keeper =
+            Keeper::born(names, reserved, spool, agent, spec.process_fence, bound, self.bad, self.now);
         self.note(|| format!("   {} is born for {}", spec.token, owner.id));
         self.keepers.insert(spec.token.clone(), keeper);
         // It is up and its answer is late.
@@ -190,7 +220,7 @@ impl World {
             };
         };
         match &keeper.life {
-            Life::Runs | Life::Ends(_) => Settled::Alive,
+            Life::Runs | Life::Ends(_) | Life::Full => Settled::Alive,
             Life::Ended(record) => Settled::Gone(exit_fact(record)),
             Life::Killed => {
                 Settled::Gone(exit_without_record(ExitCause::KeeperLost, Some(keeper.marks.clone())))

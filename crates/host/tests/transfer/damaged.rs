@@ -212,6 +212,22 @@ impl Choice {
     }
 }
 
+/// The seeds of the fuzz target are whole files of this version: what a digest refuses at once leads nowhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn golden_seeds_of_files() {
+    let seed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/import_file/real-0");
+    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|set| set == "1") {
+        let world = World::on(memory());
+        Written::busy("s1", "/w").store(world.store.as_ref());
+        let folder = seed.parent().expect("a folder");
+        std::fs::create_dir_all(folder).expect("a folder");
+        std::fs::write(&seed, exported(&world, "s1").await).expect("written");
+    }
+    let file = std::fs::read(&seed).expect("a seed");
+    let verified = verify(file.as_slice()).expect("UPDATE_GOLDEN=1 writes it anew");
+    assert_eq!(verified.header.session.as_str(), "s1");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn mutated_files_are_whole_or_refused() {
     let file = a_file().await;

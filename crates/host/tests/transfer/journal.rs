@@ -31,6 +31,7 @@ impl Written {
             env_names: Vec::new(),
             command: None,
             source: None,
+            beside: None,
         };
         let mut out = Out::default();
         let options = SessionOptions { model: Some("m".to_owned()), ..SessionOptions::default() };

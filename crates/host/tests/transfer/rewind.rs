@@ -26,6 +26,7 @@ async fn create(host: &Arc<Host>, folder: &Path, id: &str) {
         cwd: folder.display().to_string(),
         name: None,
         options: SessionOptions::default(),
+        limits: Default::default(),
         additional_directories: Vec::new(),
         mcp_servers: Vec::new(),
         instructions: None,

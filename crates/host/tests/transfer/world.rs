@@ -140,6 +140,7 @@ pub(crate) fn config(folder: &Path, name: &str, retention: Retention) -> HostCon
         max_processes: 1,
         max_starting: 1,
         retention,
+        limits: Default::default(),
         agents: BTreeMap::from([(AgentName::from("absent"), agent)]),
         environment: Vec::new(),
         keeper_program: "/nowhere/keeper".into(),

@@ -9,7 +9,7 @@
 use std::fs::{File, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
@@ -64,12 +64,13 @@ impl ExecSpec {
 }
 
 struct Failure {
-    what: &'static str,
+    /// What was tried, with what it was tried on.
+    what: String,
     error: io::Error,
 }
 
 fn failure(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
-    move |error| Failure { what, error }
+    move |error| Failure { what: what.to_owned(), error }
 }
 
 /// Becomes the agent, or writes why not and returns.
@@ -91,8 +92,7 @@ pub(super) fn exec() -> ExitCode {
         Step::Orphaned => return ExitCode::from(EXIT_ORPHANED),
         Step::Failed(failed) => failed,
     };
-    let record =
-        SpawnFailure { errno: failed.error.raw_os_error().unwrap_or(0), what: failed.what.to_owned() };
+    let record = SpawnFailure { errno: failed.error.raw_os_error().unwrap_or(0), what: told(&failed) };
     let written = rustix::process::fchdir(&home)
         .map_err(io::Error::from)
         .and_then(|()| folder.write_json(names::SPAWN_FAILED, &record).map_err(io::Error::other));
@@ -115,14 +115,41 @@ fn become_agent(spec: &ExecSpec, folder: &KeeperFolder) -> Step {
         return Step::Orphaned;
     }
     if let Err(error) = std::env::set_current_dir(&spec.cwd) {
-        return Step::Failed(Failure { what: "enter the working folder", error });
+        let what = format!("enter the working folder {}", spec.cwd.display());
+        return Step::Failed(Failure { what, error });
     }
-    Step::Failed(Failure { what: "execute the agent's program", error: command.exec() })
+    let error = command.exec();
+    let program = Path::new(command.get_program());
+    let mut what = format!("execute the agent's program {}", program.display());
+    if error.kind() == io::ErrorKind::NotFound
+        && let Some(interpreter) = missing_interpreter(program)
+    {
+        // The system says the same of both.
+        what = format!("{what}, whose interpreter {interpreter} is not there");
+    }
+    Step::Failed(Failure { what, error })
+}
+
+/// What a script is to be run with, where the script is there: then its interpreter is what is missing.
+fn missing_interpreter(program: &Path) -> Option<String> {
+    let mut head = [0; 256];
+    let length = File::open(program).and_then(|mut script| script.read(&mut head)).ok()?;
+    let line = head.get(..length)?.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let name = line.trim_ascii().split(u8::is_ascii_whitespace).next()?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// What was tried and why it did not go, in one line.
+fn told(failed: &Failure) -> String {
+    // Without the number, which is recorded beside it.
+    let why = failed.error.to_string();
+    let why = why.split(" (os error").next().unwrap_or(&why);
+    format!("{}: {why}", failed.what)
 }
 
 fn prepare(spec: &ExecSpec, folder: &KeeperFolder) -> Result<Command, Failure> {
     let (program, arguments) = spec.argv.split_first().ok_or_else(|| Failure {
-        what: "find a program in the command",
+        what: "find a program in the command".to_owned(),
         error: io::ErrorKind::InvalidInput.into(),
     })?;
     if let Some(cgroup) = &spec.cgroup {

@@ -50,6 +50,7 @@ impl Keeper {
     pub(super) fn finish(&mut self, now: Instant) {
         let output_cut = self.end_channel();
         let (strays, strays_left_off) = self.end_strays();
+        self.stderr_log.flush(Path::new("."));
         let exit = Box::new(self.exit_record(strays, strays_left_off, output_cut));
         log(&format!("the agent has ended: {:?}", exit.cause));
         let number = self.channel.as_ref().map_or(0, Channel::number);

@@ -76,7 +76,7 @@ pub(super) struct Keeper {
     pub(super) channel: Option<Channel>,
     /// `None` where it has ended.
     logged: Vec<Option<File>>,
-    stderr_log: StderrLog,
+    pub(super) stderr_log: StderrLog,
     pub(super) cgroup: Option<Cgroup>,
     pub(super) spawn_failure: Option<ExitCause>,
     pub(super) phase: Phase,

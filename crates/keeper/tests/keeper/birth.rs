@@ -122,9 +122,9 @@ fn an_agent_that_cannot_be_executed_is_a_typed_end() {
     let mut no_command = home.spec("");
     no_command.argv = Vec::new();
     for (spec, expected) in [
-        (no_program, (2, "execute the agent's program")),
-        (no_folder, (2, "enter the working folder")),
-        (no_command, (0, "find a program in the command")),
+        (no_program, (2, "execute the agent's program /nonexistent/agent: No such file or directory")),
+        (no_folder, (2, "enter the working folder /nonexistent/folder: No such file or directory")),
+        (no_command, (0, "find a program in the command: invalid input parameter")),
     ] {
         let folder = birth(&home.keepers(), &spec, Path::new(PROGRAM), &["keeper"]).expect("birth");
         wait_until("it has ended", || matches!(probe(&folder), Probe::Ended { .. }));

@@ -10,6 +10,9 @@ use mainstay_keeper::ps::{AgentState, KeeperState};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 
+/// Sessions that cannot go on, one line each; of more it is said that there are more.
+const STUCK_SHOWN: usize = 20;
+
 /// How a thing stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -140,7 +143,37 @@ async fn host(settings: &Settings, environment: &Environment) -> Vec<Finding> {
             ),
         ));
     }
+    findings.extend(stuck_sessions(&client).await);
     findings.push(agents(&client).await);
+    findings
+}
+
+/// Sessions that cannot go on by themselves: a process that can be proven neither alive nor gone is looked at again all the
+/// time and blocks its own session only, which is easily overlooked.
+async fn stuck_sessions(client: &crate::client::Client) -> Vec<Finding> {
+    let path = format!("/v1/sessions?status=recovering&limit={STUCK_SHOWN}");
+    let stuck = match client.get(&path).await {
+        Ok(stuck) => stuck,
+        Err(error) => return vec![finding("sessions", Verdict::Bad, chain(&error))],
+    };
+    let rows = stuck["sessions"].as_array().map_or(&[] as &[Value], Vec::as_slice);
+    let shown = |row: &Value| {
+        let text = |member: &str| row[member].as_str().unwrap_or("unknown");
+        let id = text("id");
+        let detail = format!(
+            "{id} cannot go on by itself: {}; ways out: `mainstay recover {id} --abandon`, or `--start-fresh`",
+            text("reason")
+        );
+        finding("session", Verdict::Bad, detail)
+    };
+    let mut findings: Vec<Finding> = rows.iter().map(shown).collect();
+    if stuck["after"].is_string() {
+        findings.push(finding("sessions", Verdict::Bad, "more of them: `mainstay ls --status recovering`"));
+    }
+    for unreadable in stuck["unreadable"].as_array().into_iter().flatten() {
+        let detail = format!("the record {unreadable} cannot be read; the others are served");
+        findings.push(finding("session", Verdict::Bad, detail));
+    }
     findings
 }
 

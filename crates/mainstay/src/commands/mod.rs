@@ -19,9 +19,9 @@ pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod show;
 pub(crate) mod stop;
-pub(crate) mod threads;
 pub(crate) mod token;
 pub(crate) mod transfer;
+pub(crate) mod tui;
 
 use crate::cli::ApprovalArgs;
 use crate::client::Client;

@@ -3,12 +3,13 @@
 use super::approvals;
 use crate::background;
 use crate::cli::RunArgs;
-use crate::client::{Client, fresh_key};
+use crate::client::{Client, encode, fresh_key};
 use crate::config::Settings;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::follow::{Following, Until, follow};
 use crate::output;
+use mainstay_core::session::Limits;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,27 +26,46 @@ pub(crate) async fn run(
     args: RunArgs,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let cwd = folder(&args, environment)?;
-    check_roots(settings, &cwd)?;
+    let mut cwd = folder(&args, environment)?;
+    if args.adopt.is_none() || args.cwd.is_some() {
+        check_roots(settings, &cwd)?;
+    }
     let approvals = approvals(&args.approvals, environment, json);
     let client = background::ensure_host(settings, environment.current_folder().as_deref()).await?;
     let agent = match args.agent {
         Some(agent) => agent,
         None => default_agent(&client).await?,
     };
-    let mut body = json!({ "agent": agent, "cwd": cwd, "prompt": args.prompt });
+    if let (Some(thread), None) = (&args.adopt, &args.cwd) {
+        cwd = folder_of(&client, &agent, thread).await?.unwrap_or(cwd);
+        check_roots(settings, &cwd)?;
+    }
+    let mut body = json!({ "agent": agent, "cwd": cwd });
+    match &args.adopt {
+        // Its past comes first, and the message by itself, so that what is followed begins behind both.
+        Some(thread) => body["adopt"] = json!({ "thread": thread }),
+        None => body["prompt"] = json!(args.prompt),
+    }
     if let Some(name) = args.name {
         body["name"] = name.into();
-    }
-    if let Some(thread) = args.adopt {
-        body["adopt"] = json!({ "thread": thread });
     }
     if let Some(model) = args.model {
         body["options"] = json!({ "model": model });
     }
+    let limits = args.limits.limits();
+    if limits != Limits::default() {
+        body["limits"] = json!(limits);
+    }
     let session = create(&client, &body).await?;
     let id = session["id"].as_str().unwrap_or_default().to_owned();
-    if args.detach {
+    let (mut after, mut until) = ("1:0".to_owned(), Until::FirstTurn);
+    if let (Some(_), Some(prompt)) = (&args.adopt, &args.prompt) {
+        let path = format!("/v1/sessions/{}/messages", encode(&id));
+        let accepted = client.mutate("POST", &path, &json!({ "content": prompt })).await?;
+        let text = |member: &str| accepted[member].as_str().unwrap_or_default().to_owned();
+        (after, until) = (text("cursor"), Until::TurnOf(text("submission")));
+    }
+    if args.detach || args.prompt.is_none() {
         if json {
             output::json(&session)?;
         } else {
@@ -56,12 +76,11 @@ pub(crate) async fn run(
     if !json {
         output::note(&format!("session {id} ({agent})"));
     }
-    let after = "1:0".to_owned();
     follow(Following {
         client,
         session: id,
         after,
-        until: Until::FirstTurn,
+        until,
         approvals,
         json,
         open: Vec::new(),
@@ -81,6 +100,19 @@ fn folder(args: &RunArgs, environment: &Environment) -> Result<PathBuf, Failure>
     folder
         .canonicalize()
         .map_err(|error| Failure::new(Exit::Usage, format!("--cwd {}: {error}", folder.display())))
+}
+
+/// The folder that a conversation was in, where the agent's files say it.
+async fn folder_of(client: &Client, agent: &str, thread: &str) -> Result<Option<PathBuf>, Failure> {
+    let known = client.get(&format!("/v1/agents/{}/threads?limit=500", encode(agent))).await;
+    let known = match known {
+        Ok(known) => known,
+        Err(error) if error.code() == Some("unsupported") => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut threads = known["threads"].as_array().into_iter().flatten();
+    let found = threads.find(|known| known["thread"] == thread);
+    Ok(found.and_then(|found| found["cwd"].as_str()).map(PathBuf::from))
 }
 
 /// The host checks this too; here the project's narrower roots count as well, and no host is started in vain.

@@ -162,6 +162,7 @@ fn host_config(settings: &Settings, environment: &Environment, fault: FaultPlan)
         max_processes: settings.max_processes,
         max_starting: settings.max_starting,
         retention: settings.retention,
+        limits: settings.limits.clone(),
         agents: settings.agents.clone(),
         environment: environment.variables().to_vec(),
         // The running binary, also after an upgrade on disk.

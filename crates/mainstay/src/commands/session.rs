@@ -1,4 +1,4 @@
-//! `interrupt`, `start` and `rm`.
+//! `interrupt`, `start`, `archive`, `unarchive` and `rm`.
 
 use super::client;
 use crate::cli::{InterruptArgs, RmArgs, SessionArg};
@@ -74,6 +74,22 @@ pub(crate) async fn remove(settings: &Settings, args: &RmArgs, json: bool) -> Re
         } else {
             output::line(&format!("deleted {session}"))?;
         }
+    }
+    Ok(Exit::Completed)
+}
+
+pub(crate) async fn archive(
+    settings: &Settings,
+    args: &SessionArg,
+    archived: bool,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let path = format!("/v1/sessions/{}", encode(&args.session));
+    let changed = client(settings).mutate("PATCH", &path, &json!({ "archived": archived })).await?;
+    if json {
+        output::json(&changed)?;
+    } else {
+        output::line(&format!("{} {}", if archived { "archived" } else { "took out" }, args.session))?;
     }
     Ok(Exit::Completed)
 }

@@ -13,6 +13,12 @@ pub(crate) enum Kind {
     Duration,
     /// A duration, or `never`.
     Age,
+    /// A whole number above zero, or `none`.
+    Bound,
+    /// A duration, or `none`.
+    TimeBound,
+    /// An amount of money with at most six decimals, or `none`.
+    CostBound,
     /// A whole number with a unit of size.
     Size,
     /// A whole number above zero.
@@ -36,6 +42,9 @@ impl Kind {
             Self::Folders => "list of absolute folders".to_owned(),
             Self::Duration => "duration (`ms`, `s`, `m`, `h`, `d`)".to_owned(),
             Self::Age => "duration, or `never`".to_owned(),
+            Self::Bound => "number, or `none`".to_owned(),
+            Self::TimeBound => "duration, or `none`".to_owned(),
+            Self::CostBound => "amount in the account's currency (`2.50`), or `none`".to_owned(),
             Self::Size => "size (`B`, `KiB`, `MiB`, `GiB`, `KB`, `MB`, `GB`)".to_owned(),
             Self::Count => "number".to_owned(),
             Self::Flag => "`true` or `false`".to_owned(),
@@ -170,6 +179,34 @@ pub(crate) const KEYS: &[Key] = &[
          anew.",
     ),
     key(
+        "max_turns",
+        Kind::Bound,
+        Some("\"none\""),
+        InProject::No,
+        "Turns of a session that is created without its own bound. Over a budget, messages wait (reason `budget`).",
+    ),
+    key(
+        "max_turn_time",
+        Kind::TimeBound,
+        Some("\"none\""),
+        InProject::No,
+        "Time that the turns of such a session may run, together. A turn that uses it up is stopped.",
+    ),
+    key(
+        "max_tokens",
+        Kind::Bound,
+        Some("\"none\""),
+        InProject::No,
+        "Tokens that such a session may use, as its agent counts them. A turn that uses them up is stopped.",
+    ),
+    key(
+        "max_cost",
+        Kind::CostBound,
+        Some("\"none\""),
+        InProject::No,
+        "What such a session may cost, as its agent counts it. A turn that uses it up is stopped.",
+    ),
+    key(
         "log",
         Kind::Text,
         Some("\"info\""),
@@ -223,6 +260,20 @@ pub(crate) const AGENT_KEYS: &[Key] = &[
         Some("16"),
         InProject::No,
         "How many sessions may share a process. One more gets another process.",
+    ),
+    key(
+        "command_env",
+        Kind::Texts,
+        Some("[]"),
+        InProject::No,
+        "Variables of `env` and `env_pass` that the commands which the agent runs get too. Without it those of `env` are the agent's alone, and so are those of `env_pass` that are named like secrets, where the agent can keep them apart (Codex).",
+    ),
+    key(
+        "stall_limit",
+        Kind::Duration,
+        None,
+        InProject::No,
+        "How long the agent may try the same thing again within a turn (an unreachable provider) before the turn is stopped. Set as the limit `max_stall_ms` of each new session. Default: without end.",
     ),
 ];
 

@@ -211,7 +211,12 @@ impl Layers {
 fn read_file(path: &Path) -> Result<Option<toml::Table>, ConfigError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        // What stands in the way of the folder is said by whoever is to use it.
+        Err(error)
+            if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
+        {
+            return Ok(None);
+        }
         Err(source) => return Err(ConfigError::Unreadable { path: path.to_owned(), source }),
     };
     match text.parse::<toml::Table>() {

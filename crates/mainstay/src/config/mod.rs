@@ -2,7 +2,7 @@
 
 pub(crate) mod keys;
 mod layers;
-mod units;
+pub(crate) mod units;
 
 pub(crate) use layers::{Layers, Source};
 
@@ -10,12 +10,14 @@ use crate::environment::Environment;
 use keys::{AGENT_KEYS, KEYS, Key};
 use mainstay_agents::AgentKind;
 use mainstay_core::AgentName;
+use mainstay_core::session::Limits;
 use mainstay_host::config::SESSIONS_PER_PROCESS;
 use mainstay_host::{AgentConfig, Isolation, Retention};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use units::UnitError;
 
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +68,7 @@ pub(crate) struct Settings {
     pub(crate) max_processes: usize,
     pub(crate) max_starting: usize,
     pub(crate) retention: Retention,
+    pub(crate) limits: Limits,
     pub(crate) log: String,
     pub(crate) agents: BTreeMap<AgentName, AgentConfig>,
     /// Every value with its source.
@@ -109,6 +112,15 @@ pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Resul
             archive_after: reader.age("archive_after")?,
             delete_archived_after: reader.age("delete_archived_after")?,
             keep_feed: reader.duration("keep_feed")?,
+        },
+        limits: Limits {
+            max_turns: reader.bound("max_turns", units::count)?,
+            max_turn_ms: reader.bound("max_turn_time", units::milliseconds)?,
+            max_tokens: reader.bound("max_tokens", units::count)?,
+            max_cost_micros: reader.bound("max_cost", units::micros)?,
+            // A matter of each agent: `agents.X.stall_limit`.
+            max_stall_ms: None,
+            requests: None,
         },
         log: reader.parsed("log", |text| Ok(text.to_owned()))?,
         agents: agents(&reader)?,
@@ -170,8 +182,23 @@ fn agents(reader: &Reader<'_>) -> Result<BTreeMap<AgentName, AgentConfig>, Confi
             Some(_) => reader.count(&most)?,
             None => SESSIONS_PER_PROCESS,
         };
-        agents
-            .insert(id, AgentConfig { kind, command, home, env, env_pass, isolation, sessions_per_process });
+        let command_env = reader.texts(&key("command_env"))?.unwrap_or_default();
+        let stall_limit = match reader.text(&key("stall_limit"))? {
+            Some(_) => Some(reader.duration(&key("stall_limit"))?),
+            None => None,
+        };
+        let agent = AgentConfig {
+            kind,
+            command,
+            home,
+            env,
+            env_pass,
+            isolation,
+            sessions_per_process,
+            command_env,
+            stall_limit,
+        };
+        agents.insert(id, agent);
     }
     Ok(agents)
 }
@@ -214,6 +241,18 @@ impl Reader<'_> {
             text => {
                 units::duration(text).map(Some).map_err(|error| format!("`never`, or a duration: {error}"))
             }
+        })
+    }
+
+    /// A bound, or `none`.
+    fn bound(
+        &self,
+        key: &str,
+        parse: impl Fn(&str) -> Result<u64, UnitError>,
+    ) -> Result<Option<u64>, ConfigError> {
+        self.parsed(key, |text| match text {
+            "none" => Ok(None),
+            text => parse(text).map(Some).map_err(|error| format!("`none`, or a bound: {error}")),
         })
     }
 
@@ -329,6 +368,8 @@ mod tests {
             ("rest_after = 30\n", "rest_after"),
             ("max_processes = 0\n", "max_processes"),
             ("roots = [\"here\"]\n", "absolute"),
+            ("max_cost = \"a lot\"\n", "max_cost"),
+            ("max_turns = \"0\"\n", "max_turns"),
             ("[agents.mine]\ncommand = [\"x\"]\n", "kind"),
             ("[agents.mine]\nkind = \"smoke\"\ncommand = [\"x\"]\n", "smoke"),
         ] {

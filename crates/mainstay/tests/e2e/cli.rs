@@ -406,3 +406,30 @@ fn the_token_is_made_once_and_lets_its_bearer_in() {
     assert_eq!(world.home.token(), made, "the host made another one");
     world.end(host);
 }
+
+#[test]
+fn budgets_come_from_the_command_line_and_from_the_configuration() {
+    let world = World::new();
+    crate::host_keys::set(&world, "max_tokens", "5000");
+    let host = world.start();
+    let asked = ["run", "--agent", "scripted", "--max-turns", "1", "--max-time", "30m", "--max-cost", "2.50"];
+    run(&world, &[asked.as_slice(), &["SAY one"]].concat()).expect_code(0);
+    let session = only_session(&world);
+    let shown = show(&host.client(), &session);
+    assert_eq!(
+        shown["limits"],
+        json!({ "max_turns": 1, "max_turn_ms": 1_800_000, "max_tokens": 5_000, "max_cost_micros": 2_500_000 })
+    );
+    crate::support::send(&host.client(), &session, "SAY two").expect_status(202);
+    let held_back = || {
+        let shown = show(&host.client(), &session);
+        let reason = shown["reason"].as_str().unwrap_or_default();
+        (shown["status"] == "requires_action" && reason.contains("max_turns")).then_some(())
+    };
+    assert!(wait_for(DEADLINE, held_back).is_some(), "{}", show(&host.client(), &session));
+    for (flag, value) in [("--max-cost", "much"), ("--max-turns", "0"), ("--max-time", "30")] {
+        run(&world, &["run", "--agent", "scripted", flag, value, "SAY no"]).expect_code(2);
+    }
+    assert_eq!(run(&world, &["ls", "--json"]).lines().len(), 1, "a session was made of what cannot be meant");
+    world.end(host);
+}

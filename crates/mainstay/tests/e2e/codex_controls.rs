@@ -1,13 +1,10 @@
-//! What is asked of the real Codex beside messages, over HTTP: goals, compaction, reviews, going back, branching, adopting,
+//! What is asked of the real Codex beside messages, over HTTP: goals, compaction, reviews, going back, branching,
 //! questions and forms.
 
-use crate::support::{DEADLINE, Follower, World, answer, follow_turn, interrupt, is, send};
-use mainstay_testkit::agents::{codex_binary, sibling_binary};
-use mainstay_testkit::codex::CodexHome;
+use crate::support::{Follower, World, answer, follow_turn, interrupt, is, send};
+use mainstay_testkit::agents::sibling_binary;
 use mainstay_testkit::http::{Client, Sse};
-use mainstay_testkit::peer::Peer;
 use serde_json::{Value, json};
-use std::process::{Command, Stdio};
 
 fn post(client: &Client, session: &str, what: &str, body: &Value, status: u16) -> Value {
     let path = format!("/v1/sessions/{session}/{what}");
@@ -182,44 +179,5 @@ fn a_form_of_an_mcp_server_is_filled_in_after_the_host_died() {
         .iter()
         .any(|event| event["type"] == "item.completed" && event.to_string().contains("Ada"));
     assert!(told, "the server was not told the answer");
-    world.end(host);
-}
-
-/// A thread that Codex made by itself, without us: one turn, and the process is gone.
-fn foreign_thread(world: &World, prompt: &str) -> String {
-    let folder = world.home.root().join("codex-home");
-    let home = CodexHome { home: folder.join("home"), codex_home: folder.join("codex") };
-    let mut command = Command::new(codex_binary());
-    command
-        .arg("app-server")
-        .env_clear()
-        .envs(home.env())
-        .current_dir(world.home.workspace())
-        .stderr(Stdio::null());
-    let mut codex = Peer::start(command);
-    let client = json!({ "name": "other", "title": "Other", "version": "0" });
-    codex.request("initialize", json!({ "clientInfo": client, "capabilities": {} }), DEADLINE);
-    codex.notify("initialized", json!({}));
-    let started = codex.request("thread/start", json!({ "cwd": world.workspace() }), DEADLINE);
-    let thread = started["result"]["thread"]["id"].as_str().expect("a thread").to_owned();
-    let input = json!([{ "type": "text", "text": prompt }]);
-    codex.request("turn/start", json!({ "threadId": thread, "input": input }), DEADLINE);
-    codex.wait_for(DEADLINE, "the turn's end", |message| message["method"] == "turn/completed");
-    thread
-}
-
-#[test]
-fn an_existing_thread_is_adopted() {
-    let world = World::new();
-    let thread = foreign_thread(&world, "SAY one");
-    let host = world.start();
-    let body = json!({ "agent": "codex", "cwd": world.workspace(), "prompt": "SAY two", "adopt": { "thread": thread } });
-    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
-    let session = made["id"].as_str().expect("an id").to_owned();
-    let follower = follow_turn(&host.client(), &session);
-    let linked = follower.of_type("thread.linked")[0];
-    assert_eq!((&linked["how"], &linked["thread"]), (&json!("adopted"), &json!(thread)), "{linked}");
-    let asked = world.model.requests().last().expect("a request").body.to_string();
-    assert!(asked.contains("SAY one") && asked.contains("SAY two"), "{asked}");
     world.end(host);
 }

@@ -1,7 +1,7 @@
 //! The host feed: what a list of sessions shows, after a durable cursor.
 
 use crate::support::{DEADLINE, Follower, World, answer, interrupt, is};
-use mainstay_testkit::http::{Client, Sse};
+use mainstay_testkit::http::{Client, Sse, SseEvent};
 use serde_json::Value;
 use std::time::Instant;
 
@@ -9,41 +9,79 @@ const FEED: &str = "/v1/events";
 
 /// A reader of the feed that goes on where it was, and fails at once on a repetition or a hole.
 #[derive(Default)]
-struct FeedReader {
+pub(crate) struct FeedReader {
     position: u64,
-    entries: Vec<Value>,
+    pub(crate) entries: Vec<Value>,
 }
 
 impl FeedReader {
-    fn open(&self, client: &Client) -> Sse {
+    pub(crate) fn open(&self, client: &Client) -> Sse {
+        self.try_open(client).expect("a stream")
+    }
+
+    /// As [`open`](Self::open), where the host may die meanwhile.
+    pub(crate) fn try_open(&self, client: &Client) -> std::io::Result<Sse> {
         let position = self.position.to_string();
-        client.events(FEED, &[("Last-Event-ID", position.as_str())]).expect("a stream")
+        client.events(FEED, &[("Last-Event-ID", position.as_str())])
     }
 
     #[track_caller]
-    fn until(&mut self, sse: &mut Sse, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&mut self, sse: &mut Sse, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let give_up = Instant::now() + DEADLINE;
         loop {
             let left = give_up.saturating_duration_since(Instant::now());
             let Some(event) = sse.next(left) else { panic!("{what} did not come: {:#?}", self.entries) };
-            assert_ne!(event.event, "reset", "{}", event.data);
-            let Some(id) = event.id else {
-                assert!(matches!(event.event.as_str(), "heartbeat" | "caught_up"), "{}", event.event);
-                continue;
-            };
-            let position = event.data["position"].as_u64().expect("a position");
-            assert_eq!(id, position.to_string());
-            assert_eq!(event.event, event.data["type"]);
-            assert_eq!(position, self.position + 1, "a hole or a repetition: {}", event.data);
-            self.position = position;
-            self.entries.push(event.data.clone());
-            if wanted(&event.data) {
-                return event.data;
+            if let Some(entry) = self.take(event)
+                && wanted(&entry)
+            {
+                return entry;
             }
         }
     }
 
-    fn of(&self, session: &str, kind: &str) -> Vec<&Value> {
+    /// Reads whatever comes until the stream ends (the host died).
+    pub(crate) fn until_broken(&mut self, sse: &mut Sse) {
+        let give_up = Instant::now() + DEADLINE;
+        while let Some(event) = sse.next(give_up.saturating_duration_since(Instant::now())) {
+            self.take(event);
+        }
+        assert!(sse.ended(), "the host did not die");
+    }
+
+    #[track_caller]
+    fn take(&mut self, event: SseEvent) -> Option<Value> {
+        assert_ne!(event.event, "reset", "{}", event.data);
+        let Some(id) = event.id else {
+            assert!(matches!(event.event.as_str(), "heartbeat" | "caught_up"), "{}", event.event);
+            return None;
+        };
+        let position = event.data["position"].as_u64().expect("a position");
+        assert_eq!(id, position.to_string());
+        assert_eq!(event.event, event.data["type"]);
+        assert_eq!(position, self.position + 1, "a hole or a repetition: {}", event.data);
+        self.position = position;
+        self.entries.push(event.data.clone());
+        Some(event.data)
+    }
+
+    /// The whole feed in pages of so many, however it was read before.
+    pub(crate) fn pages(client: &Client, limit: usize) -> Vec<Value> {
+        let mut paged: Vec<Value> = Vec::new();
+        let mut after = 0;
+        loop {
+            let path = format!("{FEED}?after={after}&limit={limit}");
+            let page = client.get(&path).expect("answers").expect_status(200).json();
+            let events = page["events"].as_array().expect("events");
+            assert!(events.len() <= limit);
+            paged.extend(events.iter().cloned());
+            after = page["position"].as_u64().expect("a position");
+            if page["more"] == false {
+                return paged;
+            }
+        }
+    }
+
+    pub(crate) fn of(&self, session: &str, kind: &str) -> Vec<&Value> {
         self.entries.iter().filter(|entry| entry["session"] == session && entry["type"] == kind).collect()
     }
 
@@ -116,19 +154,7 @@ fn a_reader_that_was_away_while_the_host_died_misses_nothing_of_two_sessions() {
     assert!(told.ends_with(&["requires_action", "running", "idle"]), "{told:?}");
 
     // The pages say the same, however they are cut.
-    let mut paged: Vec<Value> = Vec::new();
-    let mut after = 0;
-    loop {
-        let page =
-            host.client().get(&format!("{FEED}?after={after}&limit=3")).unwrap().expect_status(200).json();
-        let events = page["events"].as_array().expect("events");
-        assert!(events.len() <= 3);
-        paged.extend(events.iter().cloned());
-        after = page["position"].as_u64().expect("a position");
-        if page["more"] == false {
-            break;
-        }
-    }
+    let paged = FeedReader::pages(&host.client(), 3);
     assert_eq!(paged[..reader.entries.len()], reader.entries[..]);
     world.end(host);
 }

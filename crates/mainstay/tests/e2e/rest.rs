@@ -1,8 +1,11 @@
 //! Rest: what nothing is owed to is ended after a while and taken up again; what is owed something never is, and a
 //! keeper that stands still settles nothing.
 
+use crate::command_line::run;
 use crate::keepers::{self, Stopped};
-use crate::support::{DEADLINE, Follower, World, agent_pid, answer, interrupt, is, is_alive, send, show};
+use crate::support::{
+    DEADLINE, Follower, World, agent_pid, answer, interrupt, is, is_alive, kill, send, show,
+};
 use mainstay_testkit::mainstay::HostProcess;
 use mainstay_testkit::wait::wait_for;
 use serde_json::json;
@@ -73,6 +76,33 @@ fn a_session_with_an_open_request_is_never_put_to_rest() {
 }
 
 #[test]
+fn what_an_agent_left_running_holds_it_from_rest_and_is_shown() {
+    let world = soon_at_rest();
+    let host = world.start();
+    let file = world.home.root().join("left-running");
+    // The shell that starts it ends, so that nobody but the keeper has it.
+    let run = format!(
+        "RUN setsid -f sh -c 'echo $$ > {}; exec sleep 3600' </dev/null >/dev/null 2>&1",
+        file.display()
+    );
+    let session = world.create(&host, "scripted", &run);
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let read_pid = || std::fs::read_to_string(&file).ok()?.trim().parse::<i32>().ok();
+    let left = wait_for(DEADLINE, read_pid).expect("its pid");
+    two_rests_pass(&world, &host);
+    let shown = show(&host.client(), &session);
+    assert_eq!(shown["owed"], json!([{ "what": "descendants", "count": 1 }]), "{shown}");
+    assert!(is_alive(agent_pid(follower.of_type("process.started")[0])), "it was put to rest");
+    assert!(is_alive(left));
+    kill(left);
+    let exited = follower.until(&mut sse, "the rest", is("process.exited"));
+    assert_eq!(exited["exit"]["cause"]["ordered"]["order"], "idle", "{exited}");
+    world.end(host);
+}
+
+#[test]
 fn a_keeper_that_stands_still_settles_nothing_and_goes_on() {
     let world = soon_at_rest();
     let host = world.start();
@@ -134,6 +164,11 @@ fn a_new_host_that_meets_a_keeper_that_stands_still_serves_the_others_and_settle
     let mut sse = follower.open(&host.client(), &session);
     assert!(follower.of_type("turn.ended").is_empty());
     assert_ne!(show(&host.client(), &session)["status"], "idle");
+    // It is said where somebody looks for what is wrong, until it answers again.
+    let named = || {
+        run(&world, &["doctor"]).out.lines().any(|line| line.starts_with("bad") && line.contains(&session))
+    };
+    assert!(wait_for(DEADLINE, || named().then_some(())).is_some(), "doctor does not say that it is stuck");
     drop(stopped);
     mainstay_testkit::agents::open_gate(&gate);
     let ended = follower.until(&mut sse, "the turn's end", is("turn.ended"));
@@ -142,5 +177,6 @@ fn a_new_host_that_meets_a_keeper_that_stands_still_serves_the_others_and_settle
     assert_eq!(follower.of_type("process.started").len(), 1, "a second process was started");
     let idle = wait_for(DEADLINE, || (show(&host.client(), &session)["status"] == "idle").then_some(()));
     assert!(idle.is_some());
+    assert!(!named(), "it is still said to be stuck");
     world.end(host);
 }

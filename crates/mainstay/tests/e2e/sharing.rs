@@ -1,6 +1,7 @@
 //! Sessions of one launch profile share one Codex process: each has its own conversation in it, leaves it without
 //! touching the others, and is settled by itself when the process is lost.
 
+use crate::keepers::Stopped;
 use crate::support::{
     DEADLINE, Follower, World, agent_pid, answer, interrupt, is, is_alive, kill, send, show,
 };
@@ -251,6 +252,76 @@ fn ten_sessions_on_one_process_go_on_beside_one_that_is_wedged() {
     interrupt(&host.client(), &wedged.session);
     let ended = wedged.until("the turn's end", is("turn.ended"));
     assert_eq!(ended["outcome"], "interrupted", "{ended}");
+    world.end(host);
+}
+
+#[test]
+fn a_process_that_ends_nothing_is_left_step_by_step_and_ended_for_others_only_on_an_order() {
+    let world = World::new();
+    let host = world.start();
+    let mut stuck = Followed::create(&world, &host, "GATED 20 stuck");
+    let mut other = Followed::create(&world, &host, "GATED 20 other");
+    for (followed, gate) in [(&mut stuck, "stuck"), (&mut other, "other")] {
+        world.model.release(gate, 3);
+        followed.until("text", is("item.delta"));
+    }
+    assert_eq!(stuck.token(), other.token());
+    let pid = stuck.pid();
+    // It neither hears nor says anything any more.
+    let stopped = Stopped::stop(pid);
+    let path = format!("/v1/sessions/{}/stop", stuck.session);
+    let stop = |kill: bool| {
+        host.client().post(&path, &json!({ "kill": kill })).expect("an answer").expect_status(202);
+    };
+    stop(false);
+    let leaving = stuck.until("who stays", is("process.leaving"));
+    assert_eq!(leaving["others"], json!([other.session]), "{leaving}");
+    let escalated = stuck.until("the next step", is("stop.escalated"));
+    assert_eq!(escalated["step"], "background", "{escalated}");
+    let blocked = stuck.until("what remains", is("stop.blocked"));
+    assert_eq!(blocked["others"], json!([other.session]), "{blocked}");
+    assert_eq!(blocked["remaining"][0]["kind"], "turn", "{blocked}");
+    let shown = show(&host.client(), &stuck.session);
+    assert_eq!(shown["status"], "requires_action", "{shown}");
+    assert!(shown["reason"].as_str().expect("a reason").contains(&other.session), "{shown}");
+    assert!(is_alive(pid));
+    assert!(other.follower.of_type("process.exited").is_empty(), "the other session was touched unasked");
+    assert_eq!(other.turns_ended(), 0);
+
+    stop(true);
+    // It is gone by the order; nothing is to be woken.
+    std::mem::forget(stopped);
+    for followed in [&mut stuck, &mut other] {
+        followed.until("the lease's end", is("lease.released"));
+        assert_eq!(followed.turns_ended(), 1);
+    }
+    assert!(wait_for(DEADLINE, || (!is_alive(pid)).then_some(())).is_some());
+    other.say(&host, "SAY again");
+    world.end(host);
+}
+
+#[test]
+fn a_session_that_leaves_takes_its_background_along_and_nobody_elses() {
+    let world = World::new();
+    let host = world.start();
+    let mut stays = Followed::create(&world, &host, "RUN sleep 1000 ;; SAY never");
+    let mut goes = Followed::create(&world, &host, "RUN sleep 1000 ;; SAY never");
+    for followed in [&mut stays, &mut goes] {
+        followed
+            .until("the command", |event| event["type"] == "item.started" && event["tool_kind"] == "execute");
+    }
+    assert_eq!(stays.token(), goes.token());
+    let path = format!("/v1/sessions/{}/stop", goes.session);
+    host.client().post(&path, &json!({})).expect("an answer").expect_status(202);
+    let released = goes.until("the lease's end", is("lease.released"));
+    assert_eq!(released["reason"], "thread_closed", "{released}");
+    let (started, ended) = (goes.follower.of_type("task.started"), goes.follower.of_type("task.ended"));
+    assert_eq!(started.len(), ended.len(), "{started:?} {ended:?}");
+    assert!(ended.iter().all(|task| task["outcome"] != "lost"), "{ended:?}");
+    let of_command = goes.follower.events.iter().rfind(|event| event["type"] == "item.completed");
+    assert_ne!(of_command.expect("the command")["status"], "incomplete", "it was left running");
+    assert_eq!(stays.turns_ended(), 0);
+    assert!(is_alive(stays.pid()));
     world.end(host);
 }
 

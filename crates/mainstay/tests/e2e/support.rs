@@ -145,10 +145,15 @@ pub(crate) struct Follower {
 
 impl Follower {
     pub(crate) fn open(&self, client: &Client, session: &str) -> Sse {
+        self.try_open(client, session).expect("a stream")
+    }
+
+    /// As [`open`](Self::open), where the host may die meanwhile.
+    pub(crate) fn try_open(&self, client: &Client, session: &str) -> std::io::Result<Sse> {
         let path = format!("/v1/sessions/{session}/events");
         let last = self.cursor.map(|(epoch, seq)| format!("{epoch}:{seq}"));
         let headers: Vec<(&str, &str)> = last.iter().map(|id| ("Last-Event-ID", id.as_str())).collect();
-        client.events(&path, &headers).expect("a stream")
+        client.events(&path, &headers)
     }
 
     /// Reads until an event satisfies; gives it.

@@ -29,6 +29,8 @@ pub struct Sse {
     /// Decoded and not yet parsed, from `parsed` on.
     buffer: Vec<u8>,
     parsed: usize,
+    /// Behind `parsed`, so many bytes were searched for the end of an event and have none.
+    searched: usize,
     ended: bool,
 }
 
@@ -98,7 +100,13 @@ impl Sse {
     fn parse(&mut self) -> Option<SseEvent> {
         loop {
             let rest = &self.buffer[self.parsed..];
-            let end = rest.windows(2).position(|pair| pair == b"\n\n")?;
+            // What was searched is not searched again: one event may come in thousands of pieces.
+            let Some(found) = rest[self.searched..].windows(2).position(|pair| pair == b"\n\n") else {
+                self.searched = rest.len().saturating_sub(1);
+                return None;
+            };
+            let end = self.searched + found;
+            self.searched = 0;
             let frame = String::from_utf8_lossy(&rest[..end]).into_owned();
             self.parsed += end + 2;
             if let Some(event) = parse_frame(&frame) {
@@ -154,7 +162,7 @@ impl Client {
             let refusal = Response { status: head.status, headers: head.headers, body: content };
             return Err(io::Error::other(format!("status {}: {}", refusal.status, refusal.text())));
         }
-        Ok(Sse { body, buffer: Vec::new(), parsed: 0, ended: false })
+        Ok(Sse { body, buffer: Vec::new(), parsed: 0, searched: 0, ended: false })
     }
 }
 

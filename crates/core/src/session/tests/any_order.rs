@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
 pub(super) fn any_input() -> impl Strategy<Value = u8> {
-    0..54_u8
+    0..56_u8
 }
 
 fn any_open(session: &Session, n: usize) -> Option<&OpenSubmission> {
@@ -200,6 +200,7 @@ pub(super) fn step(bench: &mut Bench, what: u8, n: usize) {
                 max_turn_ms: n.is_multiple_of(3).then_some(n as u64),
                 max_tokens: n.is_multiple_of(5).then_some(50),
                 max_cost_micros: None,
+                max_stall_ms: n.is_multiple_of(7).then_some(n as u64),
                 requests: Some(RequestPolicy { after_ms: n as u64, answer: DefaultAnswer::Cancel }),
             }),
         }),
@@ -214,6 +215,11 @@ pub(super) fn step(bench: &mut Bench, what: u8, n: usize) {
             files: false,
         }),
         47 => Input::Command(Command::Stop { order: CloseOrder::User }),
+        54 => fact(ProcessFact::GoesOn {
+            process,
+            others: (0..n % 3).map(|other| crate::SessionId(format!("s{other}"))).collect(),
+        }),
+        55 => Input::StaleWrite { carried: Fence(n as u64 % 5) },
         _ => Input::Wake,
     };
     // Refusals are part of the picture; `input` checks that they changed nothing.

@@ -268,3 +268,54 @@ fn a_rewind_names_a_turn_as_the_provider_knows_it_and_forgets_what_it_dropped() 
     let known: Vec<&str> = bench.session.past_turns.iter().map(|past| past.id.as_str()).collect();
     assert_eq!(known, ["t1"]);
 }
+
+#[test]
+fn a_turn_that_only_tries_again_for_too_long_is_stopped_and_says_why() {
+    let retry = |attempt| AgentEvent::Retrying {
+        turn: Some("U1".into()),
+        attempt,
+        of: None,
+        failure: Failure::new(FailureCode::Network, "waiting for network"),
+        next_at: None,
+    };
+    let mut bench = Bench::new();
+    bench.send("m1");
+    bench.start_process();
+    bench.agent(AgentEvent::TurnStarted { turn: "U1".into(), origin: Origin::Message, submission: None });
+    bench.now = 10_000;
+    bench.agent(retry(1));
+    assert_eq!(bench.session.next_deadline(), None, "no bound is set");
+    limits(&mut bench, Limits { max_stall_ms: Some(5_000), ..Limits::default() });
+    bench.now = 12_000;
+    bench.agent(retry(2));
+    assert_eq!(bench.session.next_deadline(), Some(15_000), "since the first try");
+    // New work begins it anew.
+    bench.agent(AgentEvent::ItemDelta {
+        key: "i".into(),
+        turn: Some("U1".into()),
+        kind: ItemKind::AgentMessage,
+        text: "x".to_owned(),
+    });
+    assert_eq!(bench.session.next_deadline(), None);
+    bench.now = 20_000;
+    bench.agent(retry(1));
+    assert!(bench.tick(24_999).is_empty());
+    let effects = bench.tick(25_000);
+    assert!(matches!(effects[..], [Effect::Tell(Decision::Interrupt { .. })]), "{effects:?}");
+    bench.agent(AgentEvent::TurnEnded {
+        turn: "U1".into(),
+        outcome: Outcome::Interrupted,
+        stop_reason: None,
+        failure: None,
+        usage: None,
+    });
+    let ended = bench.journal.iter().rev().find_map(|stamped| match &stamped.event {
+        Event::TurnEnded { outcome, failure, .. } => Some((*outcome, failure.clone())),
+        _ => None,
+    });
+    let (outcome, failure) = ended.expect("it ended");
+    assert_eq!(outcome, Outcome::Limit);
+    assert!(failure.is_some_and(|failure| failure.message.contains("waiting for network")));
+    // The next one starts: nothing is used up.
+    assert_eq!(bench.session.budget_used_up(), None);
+}

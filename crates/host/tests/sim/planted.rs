@@ -1,0 +1,105 @@
+//! Faults that are there on purpose: the classic ones, at least one for each of the twelve rules that must always hold
+//! (design, section 2). The simulator finds every one of them, or it proves nothing.
+
+use crate::keeper::BadKeeper;
+use crate::run::{self, Options};
+use crate::sweep;
+use mainstay_agents::AgentKind::{self, Acp, Claude, Codex};
+use mainstay_host::keeping::Planted;
+use std::collections::BTreeSet;
+
+/// Seeds within which each must be found.
+const FOUND_WITHIN: u64 = 5_000;
+/// The rules.
+const RULES: usize = 12;
+
+/// Where a fault is.
+#[derive(Debug, Clone, Copy)]
+enum Plant {
+    Host(Planted),
+    Keeper(BadKeeper),
+}
+use Plant::{Host, Keeper};
+
+/// A planted fault, and the rule that it breaks.
+struct Case(usize, Plant);
+
+macro_rules! cases {
+    ($($name:ident: $rule:literal, $plant:expr, $kind:expr;)*) => {
+        /// Rule by rule, what breaks it.
+        const CASES: &[Case] = &[$(Case($rule, $plant)),*];
+        $(
+            #[test]
+            fn $name() {
+                is_found($plant, $kind);
+            }
+        )*
+    };
+}
+
+cases! {
+    // 1. Durable before visible, durable before effect.
+    effects_before_the_commit: 1, Host(Planted::EffectsBeforeCommit), Acp;
+    answers_before_the_commit: 1, Host(Planted::AnswersBeforeCommit), Acp;
+    events_before_the_commit: 1, Host(Planted::EventsBeforeCommit), Acp;
+    // 2. Exactly once in.
+    a_forgotten_position: 2, Host(Planted::PositionForgotten), Acp;
+    memory_kept_after_a_failed_commit: 2, Host(Planted::MemoryKept), Acp;
+    // 3. Exactly once out.
+    an_answer_given_twice: 3, Host(Planted::AnsweredTwice), Acp;
+    forgotten_numbers: 3, Host(Planted::NumbersForgotten), Acp;
+    given_again_on_a_new_connection: 3, Host(Planted::ConnectionForgotten), Codex;
+    a_forgotten_outbox: 3, Host(Planted::OutboxForgotten), Claude;
+    a_keeper_that_takes_numbers_again: 3, Keeper(BadKeeper::TakesNumbersAgain), Acp;
+    // 4. One writer.
+    the_former_fence: 4, Host(Planted::FormerFence), Claude;
+    a_forgotten_claim: 4, Host(Planted::ClaimForgotten), Codex;
+    bound_late: 4, Host(Planted::BoundLate), Codex;
+    // 5. Death is proven, never timed.
+    a_guessed_death: 5, Host(Planted::DeathByGuess), Acp;
+    silence_taken_for_death: 5, Host(Planted::SilenceIsDeath), Claude;
+    // 6. Everything ends, once.
+    a_forgotten_end_of_a_turn: 6, Host(Planted::EndForgotten), Claude;
+    a_forgotten_settlement: 6, Host(Planted::SettlementForgotten), Claude;
+    a_forgotten_neighbour: 6, Host(Planted::NeighbourForgotten), Codex;
+    // 7. Identity is an id.
+    matched_by_order: 7, Host(Planted::MatchedByOrder), Codex;
+    // 8. Unknown is a value.
+    unknown_taken_for_absent: 8, Host(Planted::UnknownIsAbsent), Codex;
+    // 9. Everything is bounded, and never silently.
+    a_full_inbox_is_silent: 9, Host(Planted::NoRoomIsSilent), Claude;
+    // 10. One bad session stops no other.
+    a_damaged_session_stops_its_neighbours: 10, Host(Planted::OneStopsAll), Codex;
+    taken_up_with_one_of_its_sessions: 10, Host(Planted::OneTakenUp), Codex;
+    // 11. Reading starts no agent.
+    reading_starts_an_agent: 11, Host(Planted::ReadingStarts), Acp;
+    // 12. Stop always works.
+    a_stop_that_needs_the_store: 12, Host(Planted::StopNeedsStore), Acp;
+}
+
+#[test]
+fn every_rule_is_broken_by_some_fault() {
+    let broken: BTreeSet<usize> = CASES.iter().map(|Case(rule, _)| *rule).collect();
+    assert_eq!(broken, (1..=RULES).collect());
+    let named: BTreeSet<String> = CASES.iter().map(|Case(_, plant)| format!("{plant:?}")).collect();
+    assert_eq!(named.len(), CASES.len(), "each stands here once");
+}
+
+/// Runs seeds until the fault is found; says by which and why.
+fn is_found(plant: Plant, kind: AgentKind) {
+    let options = match plant {
+        Host(planted) => Options { planted: Some(planted), ..Options::default() },
+        Keeper(bad) => Options { bad: Some(bad), ..Options::default() },
+    };
+    sweep::prepared(|home| {
+        for seed in 0..FOUND_WITHIN {
+            let Err(failure) = run::seed(seed, home, kind, &options) else { continue };
+            // What is wrong without it was not found because of it.
+            if run::seed(seed, home, kind, &Options::default()).is_ok() {
+                eprintln!("{plant:?}: found by seed {seed}: {}", failure.why);
+                return;
+            }
+        }
+        panic!("{plant:?} was not found within {FOUND_WITHIN} seeds");
+    });
+}

@@ -1,0 +1,83 @@
+//! The transcripts of the simulated Claude Code: real files, which the host reads, below an account home.
+
+use mainstay_agents::claude::files;
+use serde_json::{Value, json};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// The transcripts of one account home.
+#[derive(Debug)]
+pub(crate) struct Transcripts {
+    folder: PathBuf,
+}
+
+impl Transcripts {
+    pub(crate) fn of(home: PathBuf) -> Self {
+        Self { folder: home.join(files::PROJECTS).join("-w") }
+    }
+
+    fn path(&self, conversation: &str) -> PathBuf {
+        self.folder.join(format!("{conversation}.jsonl"))
+    }
+
+    pub(crate) fn exist(&self, conversation: &str) -> bool {
+        self.path(conversation).is_file()
+    }
+
+    fn text(&self, conversation: &str) -> String {
+        fs::read_to_string(self.path(conversation)).unwrap_or_default()
+    }
+
+    fn append(&self, conversation: &str, row: &Value) {
+        fs::create_dir_all(&self.folder).expect("a folder for transcripts");
+        let path = self.path(conversation);
+        let mut file = OpenOptions::new().create(true).append(true).open(path).expect("a transcript");
+        writeln!(file, "{row}").expect("a row");
+    }
+
+    /// Makes an empty conversation.
+    pub(crate) fn begin(&self, conversation: &str) {
+        self.append(conversation, &json!({ "type": "mode", "mode": "normal" }));
+    }
+
+    /// Whether the conversation has a row of its own for this message.
+    pub(crate) fn has(&self, conversation: &str, uuid: &str) -> bool {
+        let text = self.text(conversation);
+        let rows = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        rows.into_iter().any(|row| row["uuid"] == uuid)
+    }
+
+    /// A message that begins a turn.
+    pub(crate) fn add(&self, conversation: &str, uuid: &str, text: &str) {
+        let row = json!({ "type": "user", "uuid": uuid, "message": { "role": "user", "content": text } });
+        self.append(conversation, &row);
+    }
+
+    /// A message that goes into a running turn.
+    pub(crate) fn add_steered(&self, conversation: &str, uuid: &str, text: &str) {
+        let attachment = json!({ "type": "queued_command", "prompt": text, "source_uuid": uuid });
+        self.append(conversation, &json!({ "type": "attachment", "attachment": attachment }));
+    }
+
+    /// A message of the model; gives its row's uuid.
+    pub(crate) fn answer(&self, conversation: &str, uuid: String, message: &str) -> String {
+        let message = json!({ "id": message, "content": [{ "type": "text", "text": "..." }] });
+        self.append(conversation, &json!({ "type": "assistant", "uuid": uuid, "message": message }));
+        uuid
+    }
+
+    /// A branch of another conversation, up to one of its rows.
+    pub(crate) fn branch(&self, source: &str, branch: &str, up_to: Option<&str>) {
+        let mut text = String::new();
+        for line in self.text(source).lines() {
+            text.push_str(line);
+            text.push('\n');
+            let row = serde_json::from_str::<Value>(line).unwrap_or_default();
+            if up_to.is_some() && row["uuid"].as_str() == up_to {
+                break;
+            }
+        }
+        fs::write(self.path(branch), text).expect("a branch");
+    }
+}
