@@ -1,6 +1,7 @@
 //! The adapter trait and what crosses it.
 
 use crate::catalogue::{Catalogue, Model};
+use mainstay_core::work::HistoryPoint;
 use mainstay_core::{
     AgentEvent, Capabilities, Decision, ItemKey, ProviderTurn, RequestId, SessionId, SessionOptions,
     SubmissionId, ThreadId,
@@ -161,6 +162,39 @@ pub struct UnansweredCall {
     pub input: Value,
 }
 
+/// A conversation as it stands in the agent's own files.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SavedHistory {
+    /// Its transcript, or the end of it.
+    pub transcript: Vec<u8>,
+    /// There is more before it.
+    pub cut: bool,
+    /// Its sub-agents.
+    pub children: Vec<SavedChild>,
+    /// Further sub-agents, whose files are too many, too large or unreadable.
+    pub children_left_out: usize,
+}
+
+/// A sub-agent as it stands in the agent's own files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedChild {
+    /// Its thread.
+    pub thread: ThreadId,
+    /// What it is; empty where that is not there.
+    pub about: Vec<u8>,
+    /// Its transcript.
+    pub transcript: Vec<u8>,
+}
+
+/// What a session knows of its thread's history.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct KnownHistory {
+    /// Its turns that ended there, the latest first.
+    pub turns: Vec<HistoryPoint>,
+    /// Messages that may have arrived there.
+    pub in_doubt: Vec<SubmissionId>,
+}
+
 /// A part of an adapter's state that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateChange {
@@ -234,8 +268,20 @@ pub trait Adapter: Send + fmt::Debug {
     /// protocols that go back by a new start.
     fn learn_way_back(&mut self, _session: &SessionId, _way: Result<String, String>) {}
 
-    /// Shows what the agent's own file says of a conversation that this session begins with.
-    fn show_history(&mut self, _session: &SessionId, _transcript: &[u8], _out: &mut Translated) {}
+    /// Shows what the agent's own files say of a conversation that this session begins with.
+    fn show_history(&mut self, _session: &SessionId, _history: &SavedHistory, _out: &mut Translated) {}
+
+    /// Says what became of a conversation while no process of this session had it: `transcript` is the end of the agent's
+    /// own file, `known` what the session knows of it. Where somebody else went on with it, or made another branch the
+    /// one that is taken up, that is said and shown.
+    fn show_changes(
+        &mut self,
+        _session: &SessionId,
+        _transcript: &[u8],
+        _known: &KnownHistory,
+        _out: &mut Translated,
+    ) {
+    }
 
     /// Makes the frames of a decision. What the adapter knows without asking the agent it says at once (`said`), for
     /// example that a thread cannot be opened because the handshake failed.

@@ -17,8 +17,8 @@ pub mod rpc;
 mod sessions;
 
 pub use adapter::{
-    Adapter, Appeared, CannotTell, Frame, InHistory, Incoming, Record, Said, Shown, StateChange,
-    ThreadContext, Translated, UnansweredCall,
+    Adapter, Appeared, CannotTell, Frame, InHistory, Incoming, KnownHistory, Record, Said, SavedChild,
+    SavedHistory, Shown, StateChange, ThreadContext, Translated, UnansweredCall,
 };
 pub use catalogue::{Catalogue, Model};
 pub use launch::{

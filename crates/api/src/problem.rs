@@ -118,6 +118,8 @@ codes! {
     TooLarge = "too_large", 413, "The content is too large", retryable: false;
     /// The body is not JSON.
     UnsupportedMediaType = "unsupported_media_type", 415, "The body must be JSON", retryable: false;
+    /// The files that the agent keeps about its conversations cannot be read.
+    AgentFiles = "agent_files_unreadable", 500, "The agent's files cannot be read", retryable: false;
     /// The agent, or this version, cannot do this.
     Unsupported = "unsupported", 422, "This is not supported", retryable: false;
     /// The folder cannot be used.
@@ -268,6 +270,7 @@ impl From<HostError> for Problem {
             HostError::Refused(refusal) => refusal.into(),
             HostError::SessionUnknown(_) => Self::new(Code::SessionUnknown, error.to_string()),
             HostError::AgentUnknown { .. } => Self::new(Code::AgentUnknown, error.to_string()),
+            HostError::Unlistable { .. } => Self::new(Code::AgentFiles, error.to_string()),
             HostError::BadFolder { outside_roots, .. } => {
                 let code = if outside_roots { Code::OutsideRoots } else { Code::BadFolder };
                 Self::new(code, error.to_string())

@@ -249,7 +249,13 @@ pub(crate) const ROUTES: &[Route] = &[
         |call| Box::pin(agents::threads(call)),
     )
     .asks::<agents::ThreadsQuery>()
-    .refuses(&[Code::InvalidId, Code::AgentUnknown, Code::Unsupported, Code::FromAgent]),
+    .refuses(&[
+        Code::InvalidId,
+        Code::AgentUnknown,
+        Code::Unsupported,
+        Code::AgentFiles,
+        Code::FromAgent,
+    ]),
     Route::new(
         Verb::Post,
         "/v1/sessions",

@@ -283,6 +283,9 @@ pub(crate) struct OptionsBody {
     /// In the agent's own words.
     #[serde(default)]
     personality: Option<String>,
+    /// `off`, `on`, or the most tokens of one thought.
+    #[serde(default)]
+    thinking: Option<String>,
 }
 
 impl From<OptionsBody> for SessionOptions {
@@ -295,6 +298,7 @@ impl From<OptionsBody> for SessionOptions {
             sandbox: body.sandbox,
             approval: body.approval,
             personality: body.personality,
+            thinking: body.thinking,
         }
     }
 }
@@ -324,6 +328,7 @@ pub(crate) struct OptionsPatch {
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<String>")]
     personality: Option<Option<String>>,
+    thinking: Option<Option<String>>,
 }
 
 impl OptionsPatch {
@@ -339,6 +344,7 @@ impl OptionsPatch {
             sandbox: pick(self.sandbox, &before.sandbox),
             approval: pick(self.approval, &before.approval),
             personality: pick(self.personality, &before.personality),
+            thinking: pick(self.thinking, &before.thinking),
         }
     }
 }

@@ -62,6 +62,9 @@ pub struct Capabilities {
     /// And the files that they changed put back.
     #[serde(default)]
     pub rewind_files: bool,
+    /// The conversations that the agent keeps in its files can be listed, to be adopted.
+    #[serde(default)]
+    pub list_threads: bool,
     /// A review can be asked for.
     #[serde(default)]
     pub review: bool,
@@ -109,6 +112,7 @@ impl Capabilities {
             fork: false,
             rewind: false,
             rewind_files: false,
+            list_threads: false,
             review: false,
             shell: false,
             rename: false,

@@ -101,6 +101,9 @@ pub struct SessionOptions {
     /// The sandbox, in the agent's own words (`read-only`, `workspace-write`, `danger-full-access` for Codex).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
+    /// Extended thinking: `off`, `on` (as much as the agent takes by itself), or the most tokens of one thought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
     /// When the agent asks, in its own words (`untrusted`, `on-request`, `never` for Codex).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<String>,
@@ -120,6 +123,7 @@ impl SessionOptions {
             tier: of(&self.tier, &newer.tier),
             mode: of(&self.mode, &newer.mode),
             sandbox: of(&self.sandbox, &newer.sandbox),
+            thinking: of(&self.thinking, &newer.thinking),
             approval: of(&self.approval, &newer.approval),
             personality: of(&self.personality, &newer.personality),
         }
@@ -135,6 +139,7 @@ impl SessionOptions {
             tier: of(&self.tier, &other.tier),
             mode: of(&self.mode, &other.mode),
             sandbox: of(&self.sandbox, &other.sandbox),
+            thinking: of(&self.thinking, &other.thinking),
             approval: of(&self.approval, &other.approval),
             personality: of(&self.personality, &other.personality),
         }
@@ -150,6 +155,7 @@ impl SessionOptions {
             tier: of(&self.tier, &other.tier),
             mode: of(&self.mode, &other.mode),
             sandbox: of(&self.sandbox, &other.sandbox),
+            thinking: of(&self.thinking, &other.thinking),
             approval: of(&self.approval, &other.approval),
             personality: of(&self.personality, &other.personality),
         }

@@ -2,7 +2,7 @@
 //! conversation is saved, which messages stand in it, and whether somebody else has it open. Looks only.
 
 use mainstay_agents::claude::{files, launch};
-use mainstay_agents::{AgentKind, Conversation, InHistory, UnansweredCall};
+use mainstay_agents::{AgentKind, Conversation, InHistory, SavedChild, SavedHistory, UnansweredCall};
 use mainstay_core::session::{OpenSubmission, SubmissionState};
 use mainstay_core::work::{ForkPoint, HistoryPoint, ThreadSource};
 use mainstay_core::{ItemKey, RequestId, Session, SubmissionId, ThreadId};
@@ -17,12 +17,19 @@ use std::path::{Path, PathBuf};
 /// As much of a transcript's end is searched for a message in doubt, which is among its last. What does not stand in it
 /// is absent only where that was the whole file.
 const MAX_SEARCHED_BYTES: u64 = 32 << 20;
+/// As much of a transcript's end is compared with what the session knows, at every start: the latest turns stand in it. Where
+/// somebody else wrote more than this since, nothing is said of it.
+const MAX_COMPARED_BYTES: u64 = 4 << 20;
 /// Folders and files of an account home that are looked through; a home with more is not understood, and nothing is
 /// concluded from it.
 const MAX_ENTRIES: usize = 100_000;
 /// The largest transcript of which a branch is made at a point within it; the point may be anywhere, so all of it is
 /// read. Of a larger one the branch is refused.
 const MAX_SOURCE_BYTES: u64 = 128 << 20;
+/// Sub-agents of a conversation whose files are read when a session begins with it; it says how many more there are.
+const MAX_SUB_AGENTS: usize = 64;
+/// The largest file of a sub-agent that is read.
+const MAX_SUB_AGENT_BYTES: u64 = 4 << 20;
 /// The largest file that lists a living process; they have under 1 KiB. A larger one lists none.
 const MAX_PROCESS_BYTES: u64 = 64 << 10;
 
@@ -96,7 +103,7 @@ impl Conversations {
         let unread = |error: io::Error| format!("the agent's history cannot be read: {error}");
         let mut before = files::Before::Unknown;
         for path in self.transcripts(conversation.as_str()).map_err(unread)? {
-            let transcript = whole(&path, MAX_SOURCE_BYTES).map_err(unread)?;
+            let transcript = whole_file(&path, MAX_SOURCE_BYTES).map_err(unread)?;
             before = files::row_before(&transcript, message.as_str());
             if before != files::Before::Unknown {
                 break;
@@ -116,7 +123,7 @@ impl Conversations {
         let missing = || format!("turn {} is not in the history of {}", last.turn, point.thread);
         let unread = |error: io::Error| format!("{}: {error}", missing());
         for path in self.transcripts(point.thread.as_str()).map_err(unread)? {
-            let transcript = whole(&path, MAX_SOURCE_BYTES).map_err(unread)?;
+            let transcript = whole_file(&path, MAX_SOURCE_BYTES).map_err(unread)?;
             let by_message = last.submission.as_ref();
             let row = by_message
                 .and_then(|message| files::last_row_after(&transcript, message.as_str()))
@@ -158,6 +165,61 @@ impl Conversations {
         Ok(found)
     }
 
+    /// Every file that may be a transcript.
+    ///
+    /// # Errors
+    /// The folders cannot be listed, or there are more than are looked through.
+    pub(crate) fn all_transcripts(&self) -> io::Result<Vec<PathBuf>> {
+        let folders = match fs::read_dir(self.home.join(files::PROJECTS)) {
+            Ok(folders) => folders,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut found = Vec::new();
+        for folder in folders {
+            let Ok(inside) = fs::read_dir(folder?.path()) else { continue };
+            for file in inside {
+                let path = file?.path();
+                found.extend((path.extension() == Some("jsonl".as_ref())).then_some(path));
+                if found.len() > MAX_ENTRIES {
+                    return Err(io::Error::other(format!(
+                        "the account home has more than {MAX_ENTRIES} conversations"
+                    )));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The first and the last so many bytes of a transcript, and whether that is all of it.
+    pub(crate) fn ends_of(&self, path: &Path, most: u64) -> io::Result<(Vec<u8>, Vec<u8>, bool)> {
+        let (mut file, length) = open_regular(path)?;
+        let (mut head, mut tail) = (Vec::new(), Vec::new());
+        (&mut file).take(most).read_to_end(&mut head)?;
+        if length > most {
+            file.seek(SeekFrom::Start(most.max(length.saturating_sub(most))))?;
+            file.take(most).read_to_end(&mut tail)?;
+        }
+        Ok((head, tail, length <= 2 * most))
+    }
+
+    /// Conversations that living processes have open, with their pids.
+    pub(crate) fn open_conversations(&self) -> Vec<(String, i32)> {
+        let (Ok(listed), Ok(own)) =
+            (fs::read_dir(self.home.join(files::PROCESSES)), ProcessIdentity::of_self())
+        else {
+            return Vec::new();
+        };
+        let living = |file: fs::DirEntry| {
+            let text = String::from_utf8(whole_file(&file.path(), MAX_PROCESS_BYTES).ok()?).ok()?;
+            let (conversation, process) = files::listed(&text)?;
+            let (boot_id, pid, start_time) = (own.boot_id.clone(), process.pid, process.start_time);
+            let identity = ProcessIdentity { boot_id, pid, start_time };
+            matches!(identity.check(), IdentityCheck::Matched).then_some((conversation, pid))
+        };
+        listed.take(MAX_ENTRIES).flatten().filter_map(living).collect()
+    }
+
     /// Which of the messages in doubt stand in the conversation. Only of use when the process that may have had them is
     /// gone: until then they may still be written.
     pub(crate) fn look_for(
@@ -186,7 +248,7 @@ impl Conversations {
     ) -> io::Result<(BTreeSet<String>, bool)> {
         let (mut found, mut all) = (BTreeSet::new(), true);
         for path in self.transcripts(conversation.as_str())? {
-            match end_of(&path) {
+            match end_of(&path, MAX_SEARCHED_BYTES) {
                 Ok((end, whole)) => {
                     all &= whole;
                     files::user_messages(&end, |uuid| {
@@ -205,15 +267,53 @@ impl Conversations {
         Ok((found, all))
     }
 
-    /// The end of a conversation's transcript, as far back as is searched; None where there is none or it cannot be read.
-    /// Of several, that which was written last.
-    pub(crate) fn read(&self, conversation: &ThreadId) -> Option<Vec<u8>> {
+    /// The end of a conversation's transcript, as far back as is searched, and whether that is all of it; None where there
+    /// is none or it cannot be read. Of several, that which was written last.
+    pub(crate) fn read(&self, conversation: &ThreadId) -> Option<(Vec<u8>, bool)> {
+        self.read_end(conversation, MAX_SEARCHED_BYTES)
+    }
+
+    /// A conversation with its sub-agents, for a session that begins with it.
+    pub(crate) fn history(&self, conversation: &ThreadId) -> Option<SavedHistory> {
+        let (transcript, whole) = self.read(conversation)?;
+        let mut history = SavedHistory { transcript, cut: !whole, ..SavedHistory::default() };
+        for path in self.transcripts(conversation.as_str()).unwrap_or_default() {
+            let folder = path.with_extension("").join(files::SUB_AGENTS);
+            let mut names: Vec<String> = fs::read_dir(&folder)
+                .into_iter()
+                .flatten()
+                .take(MAX_ENTRIES)
+                .filter_map(|file| file.ok()?.file_name().into_string().ok())
+                .collect();
+            names.sort();
+            for name in names {
+                let Some(id) = files::sub_agent_of(&name) else { continue };
+                let room = history.children.len() < MAX_SUB_AGENTS;
+                let read = room.then(|| whole_file(&folder.join(&name), MAX_SUB_AGENT_BYTES));
+                let Some(Ok(transcript)) = read else {
+                    history.children_left_out += 1;
+                    continue;
+                };
+                let about = folder.join(files::about_sub_agent(id));
+                let about = whole_file(&about, MAX_PROCESS_BYTES).unwrap_or_default();
+                history.children.push(SavedChild { thread: ThreadId::from(id), about, transcript });
+            }
+        }
+        Some(history)
+    }
+
+    /// As [`Self::read`], of the last so many bytes that are looked at at every start.
+    pub(crate) fn read_latest(&self, conversation: &ThreadId) -> Option<Vec<u8>> {
+        self.read_end(conversation, MAX_COMPARED_BYTES).map(|(end, _)| end)
+    }
+
+    fn read_end(&self, conversation: &ThreadId, most: u64) -> Option<(Vec<u8>, bool)> {
         let found = self.transcripts(conversation.as_str()).map_err(|error| {
             tracing::warn!(%error, home = %self.home.display(), "the agent's transcripts could not be listed");
         });
         let written = |path: &PathBuf| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
         let path = found.ok()?.into_iter().max_by_key(written)?;
-        let read = end_of(&path).map(|(end, _)| end);
+        let read = end_of(&path, most);
         read.map_err(|error| tracing::warn!(%error, "a transcript could not be read")).ok()
     }
 
@@ -225,7 +325,7 @@ impl Conversations {
         requests: &[(RequestId, ItemKey)],
     ) -> Vec<UnansweredCall> {
         let wanted: Vec<&str> = requests.iter().map(|(_, call)| call.as_str()).collect();
-        let transcript = self.read(conversation).unwrap_or_default();
+        let (transcript, _) = self.read(conversation).unwrap_or_default();
         let found = files::calls_without_result(&transcript, &wanted);
         let named = |(id, tool, input): (String, String, serde_json::Value)| {
             let (request, call) = requests.iter().find(|(_, call)| call.as_str() == id)?;
@@ -236,18 +336,8 @@ impl Conversations {
 
     /// The pid of a living process that has the conversation open. To be asked while no process of ours has it.
     pub(crate) fn holder(&self, conversation: &ThreadId) -> Option<i32> {
-        let listed = fs::read_dir(self.home.join(files::PROCESSES)).ok()?;
-        let boot_id = ProcessIdentity::of_self().ok()?.boot_id;
-        listed.take(MAX_ENTRIES).flatten().find_map(|file| {
-            let text = String::from_utf8(whole(&file.path(), MAX_PROCESS_BYTES).ok()?).ok()?;
-            let process = files::listed_process(&text, conversation.as_str())?;
-            let identity = ProcessIdentity {
-                boot_id: boot_id.clone(),
-                pid: process.pid,
-                start_time: process.start_time,
-            };
-            matches!(identity.check(), IdentityCheck::Matched).then_some(process.pid)
-        })
+        let open = self.open_conversations().into_iter();
+        open.filter(|(id, _)| id == conversation.as_str()).map(|(_, pid)| pid).next()
     }
 }
 
@@ -285,7 +375,7 @@ fn open_regular(path: &Path) -> io::Result<(File, u64)> {
 }
 
 /// A file of at most so many bytes.
-fn whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+fn whole_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let (file, _) = open_regular(path)?;
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
@@ -295,13 +385,13 @@ fn whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Err(io::Error::new(ErrorKind::FileTooLarge, format!("the file has more than {most} bytes")))
 }
 
-/// The end of a file, and whether that is all of it.
-fn end_of(path: &Path) -> io::Result<(Vec<u8>, bool)> {
+/// The last so many bytes of a file, and whether that is all of it.
+fn end_of(path: &Path, most: u64) -> io::Result<(Vec<u8>, bool)> {
     let (mut file, length) = open_regular(path)?;
-    file.seek(SeekFrom::Start(length.saturating_sub(MAX_SEARCHED_BYTES)))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
     let mut end = Vec::new();
-    file.take(MAX_SEARCHED_BYTES).read_to_end(&mut end)?;
-    Ok((end, length <= MAX_SEARCHED_BYTES))
+    file.take(most).read_to_end(&mut end)?;
+    Ok((end, length <= most))
 }
 
 #[cfg(test)]

@@ -53,6 +53,12 @@ pub enum HostError {
         /// The registered ones.
         known: String,
     },
+    /// The agent's files cannot be listed.
+    #[error("the agent's conversations cannot be listed: {why}")]
+    Unlistable {
+        /// Why.
+        why: String,
+    },
     /// The folder cannot be used.
     #[error("{path}: {why}")]
     BadFolder {

@@ -32,6 +32,7 @@ mod requests;
 pub mod retention;
 mod rollouts;
 mod room;
+mod saved_threads;
 pub mod subscription;
 pub mod terminals;
 pub mod threads;

@@ -23,7 +23,7 @@ impl ClaudeAdapter {
         }
         match control {
             Control::SetOptions { changed, .. } => {
-                if let Some(failure) = super::open::unknown_mode(changed) {
+                if let Some(failure) = super::open::unusable(changed) {
                     let end = ControlEnd::Refused { failure };
                     self.say(at, AgentEvent::ControlEnded { control: id.clone(), end }, out);
                     return Ok(());

@@ -12,6 +12,21 @@ pub const PROJECTS: &str = "projects";
 /// Below the account home: one file for each living process; one that was killed leaves its file behind.
 pub const PROCESSES: &str = "sessions";
 
+/// Beside a transcript, in a folder named after the conversation: one transcript for each sub-agent.
+pub const SUB_AGENTS: &str = "subagents";
+
+/// The sub-agent whose transcript has this file name.
+#[must_use]
+pub fn sub_agent_of(file_name: &str) -> Option<&str> {
+    file_name.strip_prefix("agent-")?.strip_suffix(".jsonl").filter(|id| !id.is_empty())
+}
+
+/// The name of the file that says what a sub-agent is.
+#[must_use]
+pub fn about_sub_agent(id: &str) -> String {
+    format!("agent-{id}.meta.json")
+}
+
 /// The file name of a conversation's transcript. None where the id could name another file, or be taken for an option
 /// of the program's command line.
 #[must_use]
@@ -40,12 +55,78 @@ struct ProcessFile<'a> {
     conversation: Cow<'a, str>,
 }
 
-/// The process that a file of [`PROCESSES`] lists for this conversation. None: for another one, or unreadable.
+/// The conversation and the process that a file of [`PROCESSES`] lists. None: unreadable.
 #[must_use]
-pub fn listed_process(text: &str, conversation: &str) -> Option<ListedProcess> {
+pub fn listed(text: &str) -> Option<(String, ListedProcess)> {
     let listed: ProcessFile<'_> = serde_json::from_str(text).ok()?;
     let start_time = listed.start.parse().ok()?;
-    (listed.conversation == conversation).then_some(ListedProcess { pid: listed.pid, start_time })
+    Some((listed.conversation.into_owned(), ListedProcess { pid: listed.pid, start_time }))
+}
+
+/// The longest title that is made of a first message, in characters.
+const MAX_TITLE_CHARS: usize = 200;
+
+/// What a conversation is recognised by.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct About {
+    /// The name that it has, by a user or by the program.
+    pub name: Option<String>,
+    /// The beginning of its first message.
+    pub first: Option<String>,
+    /// The folder that it was begun in.
+    pub cwd: Option<String>,
+    /// When it was begun, as the program writes times.
+    pub started: Option<String>,
+    /// Whether anybody said anything.
+    pub has_messages: bool,
+}
+
+#[derive(Deserialize)]
+struct AboutRow<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    cwd: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    timestamp: Option<Cow<'a, str>>,
+    #[serde(default, rename = "isMeta")]
+    internal: bool,
+    #[serde(borrow, default, rename = "customTitle")]
+    custom_title: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "aiTitle")]
+    ai_title: Option<Cow<'a, str>>,
+    #[serde(default)]
+    message: Option<AboutMessage>,
+}
+
+#[derive(Deserialize)]
+struct AboutMessage {
+    #[serde(default)]
+    content: serde_json::Value,
+}
+
+/// What the beginning and the end of a transcript say of the conversation.
+#[must_use]
+pub fn about(head: &[u8], tail: &[u8]) -> About {
+    let mut about = About::default();
+    let (mut by_user, mut by_program, mut first) = (None, None, None);
+    let lines = head.split(|byte| *byte == b'\n').chain(tail.split(|byte| *byte == b'\n'));
+    for row in lines.filter_map(|line| serde_json::from_slice::<AboutRow<'_>>(line).ok()) {
+        about.cwd = about.cwd.or_else(|| row.cwd.as_deref().map(str::to_owned));
+        about.started = about.started.or_else(|| row.timestamp.as_deref().map(str::to_owned));
+        by_user = row.custom_title.map(Cow::into_owned).filter(|title| !title.is_empty()).or(by_user);
+        by_program = row.ai_title.map(Cow::into_owned).filter(|title| !title.is_empty()).or(by_program);
+        about.has_messages |= matches!(&*row.kind, "user" | "assistant");
+        if first.is_none() && row.kind == "user" && !row.internal {
+            let content = row.message.map(|message| message.content).unwrap_or_default();
+            let blocks = content.as_array().into_iter().flatten();
+            let text = blocks.filter_map(|block| block.get("text")?.as_str()).next();
+            let words = content.as_str().or(text).filter(|words| !words.starts_with('<'));
+            first = words.map(|words| words.chars().take(MAX_TITLE_CHARS).collect::<String>());
+        }
+    }
+    (about.name, about.first) = (by_user.or(by_program), first);
+    about
 }
 
 #[derive(Deserialize)]
@@ -313,12 +394,30 @@ mod tests {
     }
 
     #[test]
+    fn a_conversation_is_recognised_by_its_name_or_its_first_message() {
+        let head = concat!(
+            "{\"type\":\"mode\"}\n",
+            "{\"type\":\"user\",\"isMeta\":true,\"message\":{\"content\":\"internal\"}}\n",
+            "{\"type\":\"user\",\"cwd\":\"/w\",\"timestamp\":\"T\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\"first\"}]}}\n",
+        );
+        let title = |tail: &str| about(head.as_bytes(), tail.as_bytes()).name;
+        assert_eq!(about(head.as_bytes(), b"").first.as_deref(), Some("first"));
+        assert_eq!(title(""), None);
+        assert_eq!(
+            title("{\"type\":\"ai-title\",\"aiTitle\":\"By the program\"}").as_deref(),
+            Some("By the program")
+        );
+        let both = "{\"type\":\"custom-title\",\"customTitle\":\"By me\"}\n{\"type\":\"ai-title\",\"aiTitle\":\"x\"}";
+        assert_eq!(title(both).as_deref(), Some("By me"));
+        assert_eq!(about(b"{\"type\":\"mode\"}", b""), About::default());
+    }
+
+    #[test]
     fn a_process_is_listed_with_its_identity() {
         let text = r#"{"pid":21698,"sessionId":"c-1","cwd":"/w","procStart":"1238678","kind":"interactive"}"#;
         let process = ListedProcess { pid: 21698, start_time: 1_238_678 };
-        assert_eq!(listed_process(text, "c-1"), Some(process));
-        assert_eq!(listed_process(text, "c-2"), None);
-        assert_eq!(listed_process("{}", "c-1"), None);
+        assert_eq!(listed(text), Some(("c-1".to_owned(), process)));
+        assert_eq!(listed("{}"), None);
     }
 
     #[test]

@@ -6,16 +6,19 @@
 use super::ClaudeAdapter;
 use super::items::{result_content, tool_started};
 use super::text;
-use crate::adapter::Translated;
+use crate::adapter::{KnownHistory, SavedChild, SavedHistory, Translated};
 use mainstay_core::agent::NoticeLevel;
 use mainstay_core::content::{ItemFields, ItemKind, ItemStatus};
-use mainstay_core::{AgentEvent, ItemKey};
+use mainstay_core::work::{ChildFields, HistoryPoint, WorkEnd};
+use mainstay_core::{AgentEvent, ItemKey, SubmissionId};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 
 /// Items of a history that are shown; older ones are left out, with a notice. A conversation of months must not fill the
 /// journal of a session that begins with it.
 const MAX_SHOWN: usize = 2_000;
+/// Items of one sub-agent that are shown; older ones are left out.
+const MAX_SHOWN_OF_CHILD: usize = 200;
 /// How texts begin that the program puts into user messages on its own.
 const NOT_OF_THE_USER: [&str; 6] = [
     "<local-command-",
@@ -28,15 +31,122 @@ const NOT_OF_THE_USER: [&str; 6] = [
 
 impl ClaudeAdapter {
     /// Shows what a transcript holds, as items of no turn.
-    pub(super) fn show_transcript(&self, at: usize, transcript: &[u8], out: &mut Translated) {
-        let rows: Vec<Value> = transcript
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| serde_json::from_slice(line).ok())
-            .collect();
+    pub(super) fn show_transcript(&self, at: usize, history: &SavedHistory, out: &mut Translated) {
+        let transcript = &history.transcript;
+        if history.cut {
+            let message = format!(
+                "the conversation's file is larger than what is read of it; only what the last {} bytes of it hold is shown",
+                transcript.len()
+            );
+            self.say(at, AgentEvent::Notice { level: NoticeLevel::Warning, message, provider: None }, out);
+        }
+        let rows = rows_of(transcript);
+        self.show_rows(at, branch(&rows).into_iter(), out);
+        for child in &history.children {
+            self.show_child(at, child, out);
+        }
+        if history.children_left_out > 0 {
+            let message = format!("{} more sub-agents are not shown", history.children_left_out);
+            self.say(at, AgentEvent::Notice { level: NoticeLevel::Info, message, provider: None }, out);
+        }
+    }
+
+    /// A sub-agent that is over, with what it did.
+    fn show_child(&self, at: usize, child: &SavedChild, out: &mut Translated) {
+        let about: Value = serde_json::from_slice(&child.about).unwrap_or_default();
+        let fields = ChildFields {
+            title: text(&about, "description").map(str::to_owned),
+            role: text(&about, "agentType").map(str::to_owned),
+            item_key: text(&about, "toolUseId").map(ItemKey::from),
+            ..ChildFields::default()
+        };
+        let thread = child.thread.clone();
+        self.say(at, AgentEvent::ChildStarted { thread: thread.clone(), fields }, out);
+        let mut events = Vec::new();
+        let (mut blocks_of, mut open) = (HashMap::new(), BTreeSet::new());
+        for row in &rows_of(&child.transcript) {
+            show(row, &mut blocks_of, &mut open, &mut events);
+        }
+        for call in open {
+            events.push(completed(ItemKey(call), ItemKind::ToolCall, ItemStatus::Incomplete, None, None));
+        }
+        // What it was told is the agent's word, not the user's.
+        events.retain(|event| !of_user(event));
+        let left_out = events.len().saturating_sub(MAX_SHOWN_OF_CHILD);
+        for event in events.into_iter().skip(left_out) {
+            let begun = match &event {
+                AgentEvent::ItemCompleted { key, kind, .. } if *kind != ItemKind::ToolCall => {
+                    Some((key.clone(), *kind))
+                }
+                _ => None,
+            };
+            // An item of a sub-agent says from its beginning whose it is.
+            let fields = || ItemFields { child: Some(thread.clone()), ..ItemFields::default() };
+            if let Some((key, kind)) = begun {
+                self.say(at, AgentEvent::ItemStarted { key, turn: None, kind, fields: fields() }, out);
+            }
+            let event = match event {
+                AgentEvent::ItemStarted { key, turn, kind, fields } => {
+                    let fields = ItemFields { child: Some(thread.clone()), ..fields };
+                    AgentEvent::ItemStarted { key, turn, kind, fields }
+                }
+                other => other,
+            };
+            self.say(at, event, out);
+        }
+        let stopped = about.get("stoppedByUser") == Some(&Value::Bool(true));
+        let end = if stopped { WorkEnd::Stopped } else { WorkEnd::Completed };
+        self.say(at, AgentEvent::ChildEnded { thread, end, fields: ChildFields::default() }, out);
+    }
+
+    /// Says whether the branch that is taken up is the one that the session knows, and shows what somebody else said on it
+    /// since: the program goes on from the row that was written last, whoever wrote it (measured).
+    pub(super) fn show_what_changed(
+        &self,
+        at: usize,
+        transcript: &[u8],
+        known: &KnownHistory,
+        out: &mut Translated,
+    ) {
+        let rows = rows_of(transcript);
+        // Older ones may stand before what was read.
+        let Some(place) = known.turns.iter().find_map(|turn| place_of(&rows, turn)) else { return };
+        let on_it = branch(&rows);
+        let is_on_it = on_it.iter().any(|row| std::ptr::eq(*row, &rows[place]));
+        let after = |row: &&Value| rows[place + 1..].iter().any(|later| std::ptr::eq(later, *row));
+        let ours = |row: &Value| {
+            let uuid = text(row, "uuid").unwrap_or_default();
+            known.in_doubt.iter().any(|message| message.as_str() == uuid)
+        };
+        let mut foreign = 0;
+        let mut shown = Vec::new();
+        for row in on_it.into_iter().filter(after) {
+            let mut events = Vec::new();
+            show(row, &mut HashMap::new(), &mut BTreeSet::new(), &mut events);
+            let said = events.iter().any(of_user);
+            foreign += usize::from(said && !ours(row));
+            if foreign > 0 {
+                shown.push(row);
+            }
+        }
+        if !is_on_it {
+            let message = "the agent goes on from another branch of its history than the one of this session's last turn";
+            self.warn_at(at, message.to_owned(), out);
+        }
+        if foreign > 0 {
+            let message = format!(
+                "somebody else went on with this conversation ({foreign} messages); what was said follows"
+            );
+            self.warn_at(at, message, out);
+            self.show_rows(at, shown.into_iter(), out);
+        }
+    }
+
+    fn show_rows<'a>(&self, at: usize, rows: impl Iterator<Item = &'a Value>, out: &mut Translated) {
         let mut events = Vec::new();
         let mut blocks_of: HashMap<String, usize> = HashMap::new();
         let mut open = BTreeSet::new();
-        for row in branch(&rows) {
+        for row in rows {
             show(row, &mut blocks_of, &mut open, &mut events);
         }
         for call in open {
@@ -52,6 +162,30 @@ impl ClaudeAdapter {
             self.say(at, event, out);
         }
     }
+}
+
+fn rows_of(transcript: &[u8]) -> Vec<Value> {
+    let lines = transcript.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+/// Where the last row of a turn that is known stands: its message, or its last item.
+fn place_of(rows: &[Value], turn: &HistoryPoint) -> Option<usize> {
+    let item = turn.last_item.as_ref().map(ItemKey::as_str);
+    let message = item.map(|item| item.rsplit_once('.').map_or(item, |(name, _)| name));
+    let is_it = |row: &Value| {
+        let uuid = text(row, "uuid");
+        let id = row.pointer("/message/id").and_then(Value::as_str);
+        let calls = blocks(row).iter().any(|block| item.is_some() && text(block, "id") == item);
+        (message.is_some() && (uuid == message || id == message))
+            || calls
+            || (uuid.is_some() && uuid == turn.submission.as_ref().map(SubmissionId::as_str))
+    };
+    rows.iter().rposition(|row| row.get("isSidechain") != Some(&Value::Bool(true)) && is_it(row))
+}
+
+fn of_user(event: &AgentEvent) -> bool {
+    matches!(event, AgentEvent::ItemCompleted { kind: ItemKind::UserMessage, .. })
 }
 
 /// The rows of the branch that ends at the last row, and what hangs beside it, in the order of writing.
@@ -247,5 +381,61 @@ mod tests {
             "AgentMessage new words",
         ];
         assert_eq!(shown, expected);
+    }
+
+    fn changes(rows: &[Value], known: &KnownHistory) -> Vec<String> {
+        let transcript = rows.iter().map(|row| format!("{row}\n")).collect::<String>();
+        let (session, mut adapter) = (mainstay_core::SessionId::from("s"), ClaudeAdapter::new());
+        adapter.sessions.bind(&session, crate::adapter::ThreadContext::default());
+        let mut out = Translated::default();
+        adapter.show_what_changed(0, transcript.as_bytes(), known, &mut out);
+        let words = |event: &AgentEvent| match event {
+            AgentEvent::Notice { message, .. } => message.clone(),
+            AgentEvent::ItemCompleted { kind, text, .. } => {
+                format!("{kind:?} {}", text.as_deref().unwrap_or("-"))
+            }
+            other => format!("{other:?}"),
+        };
+        out.said.iter().map(|said| words(&said.event)).collect()
+    }
+
+    fn known(message: &str) -> KnownHistory {
+        let point = HistoryPoint { turn: "t".into(), submission: Some(message.into()), last_item: None };
+        KnownHistory { turns: vec![point], in_doubt: vec!["m3".into()] }
+    }
+
+    #[test]
+    fn what_somebody_else_said_is_shown_and_what_is_ours_is_not() {
+        let said = |words: &str| json!({"type": "text", "text": words});
+        let mut rows = vec![
+            user("m1", None, "first"),
+            assistant("a1", "m1", "msg_1", said("one")),
+            user("m2", Some("a1"), "second"),
+            assistant("a2", "m2", "msg_2", said("two")),
+            user("m3", Some("a2"), "in doubt, and ours"),
+        ];
+        assert_eq!(changes(&rows, &known("m2")), [""; 0], "nothing happened");
+        rows.push(user("x1", Some("m3"), "from a terminal"));
+        rows.push(assistant("a3", "x1", "msg_3", said("three")));
+        let shown = changes(&rows, &known("m2"));
+        assert!(shown[0].contains("somebody else went on"), "{shown:?}");
+        assert_eq!(shown[1..], ["UserMessage -", "AgentMessage three"]);
+        assert_eq!(changes(&rows, &known("m9")), [""; 0], "what is not known is not told");
+    }
+
+    #[test]
+    fn another_branch_is_said() {
+        let said = |words: &str| json!({"type": "text", "text": words});
+        let rows = [
+            user("m1", None, "first"),
+            assistant("a1", "m1", "msg_1", said("one")),
+            user("m2", Some("a1"), "second"),
+            assistant("a2", "m2", "msg_2", said("two")),
+            user("x1", Some("a1"), "instead"),
+            assistant("a3", "x1", "msg_3", said("three")),
+        ];
+        let shown = changes(&rows, &known("m2"));
+        assert!(shown[0].contains("another branch") && shown[1].contains("somebody else"), "{shown:?}");
+        assert_eq!(shown[2..], ["UserMessage -", "AgentMessage three"]);
     }
 }

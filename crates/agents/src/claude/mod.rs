@@ -26,7 +26,8 @@ mod turns;
 mod wire;
 
 use crate::adapter::{
-    Adapter, CannotTell, InHistory, Incoming, Record, StateChange, ThreadContext, Translated, UnansweredCall,
+    Adapter, CannotTell, InHistory, Incoming, KnownHistory, Record, SavedHistory, StateChange, ThreadContext,
+    Translated, UnansweredCall,
 };
 use crate::catalogue::Catalogue;
 use crate::rpc;
@@ -74,6 +75,7 @@ impl ClaudeAdapter {
                 fork: true,
                 rewind: true,
                 rewind_files: true,
+                list_threads: true,
                 rename: true,
                 stop_tasks: true,
                 stop_children: true,
@@ -269,9 +271,21 @@ impl Adapter for ClaudeAdapter {
         self.sessions.unbind(session);
     }
 
-    fn show_history(&mut self, session: &SessionId, transcript: &[u8], out: &mut Translated) {
+    fn show_history(&mut self, session: &SessionId, history: &SavedHistory, out: &mut Translated) {
         if let Some(at) = self.sessions.position(session) {
-            self.show_transcript(at, transcript, out);
+            self.show_transcript(at, history, out);
+        }
+    }
+
+    fn show_changes(
+        &mut self,
+        session: &SessionId,
+        transcript: &[u8],
+        known: &KnownHistory,
+        out: &mut Translated,
+    ) {
+        if let Some(at) = self.sessions.position(session) {
+            self.show_what_changed(at, transcript, known, out);
         }
     }
 

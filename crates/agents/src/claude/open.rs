@@ -106,7 +106,7 @@ impl ClaudeAdapter {
         let failure = match &self.connection.handshake {
             Handshake::Unsaid | Handshake::Asked => return Err(CannotTell::NotConnected),
             Handshake::Failed(failure) => Some(failure.clone()),
-            Handshake::Done => unknown_mode(options),
+            Handshake::Done => unusable(options),
         };
         // A process has one conversation, named when it was started.
         let started_with = slot.context.conversation.clone().map(ThreadId);
@@ -178,7 +178,8 @@ impl ClaudeAdapter {
         let mode = differs(&options.mode, &before.mode);
         let model = differs(&options.model, &before.model);
         let effort = differs(&options.effort, &before.effort);
-        if mode.is_none() && model.is_none() && effort.is_none() {
+        let thinking = differs(&options.thinking, &before.thinking);
+        if mode.is_none() && model.is_none() && effort.is_none() && thinking.is_none() {
             return Vec::new();
         }
         let mut frames = Vec::new();
@@ -193,7 +194,12 @@ impl ClaudeAdapter {
             let request = json!({ "settings": { "effortLevel": effort } });
             frames.push(Asked::Set(Setting::Effort).frame(request, "apply_flag_settings"));
         }
+        if let Some(tokens) = thinking.as_deref().and_then(thinking_tokens) {
+            let request = json!({ "max_thinking_tokens": tokens });
+            frames.push(Asked::Set(Setting::Thinking).frame(request, "set_max_thinking_tokens"));
+        }
         let wanted = &mut self.sessions.change(at).wanted;
+        wanted.thinking = thinking.or(before.thinking);
         wanted.mode = mode.or(before.mode);
         wanted.model = model.or(before.model);
         wanted.effort = effort.or(before.effort);
@@ -238,6 +244,7 @@ impl ClaudeAdapter {
                 options.model = wanted.model;
             }
             (Setting::Effort, None) => options.effort = wanted.effort,
+            (Setting::Thinking, None) => options.thinking = wanted.thinking,
             (Setting::McpServers, None) => self.mcp_servers_set(at, answer, out),
         }
         self.options_are(at, options, out);
@@ -332,7 +339,9 @@ impl ClaudeAdapter {
         let model = settled(Setting::Model, &options.model);
         let mode = settled(Setting::Mode, &options.mode);
         let effort = settled(Setting::Effort, &options.effort);
+        let thinking = settled(Setting::Thinking, &options.thinking);
         thread.wanted = SessionOptions {
+            thinking: thinking.or(thread.wanted.thinking.take()),
             model: model.or(thread.wanted.model.take()),
             mode: mode.or(thread.wanted.mode.take()),
             effort: effort.or(thread.wanted.effort.take()),
@@ -364,8 +373,21 @@ impl Setting {
     }
 }
 
-/// Why a permission mode cannot be put in force.
-pub(super) fn unknown_mode(options: &SessionOptions) -> Option<Failure> {
+/// The most tokens of one thought, as the program takes them: 0 is off, null its own default. None: no such word.
+fn thinking_tokens(thinking: &str) -> Option<Value> {
+    match thinking {
+        "off" => Some(Value::from(0)),
+        "on" => Some(Value::Null),
+        tokens => tokens.parse::<u32>().ok().map(Value::from),
+    }
+}
+
+/// Why options cannot be put in force: the program takes any word and does nothing, or something else, with it.
+pub(super) fn unusable(options: &SessionOptions) -> Option<Failure> {
+    if let Some(thinking) = options.thinking.as_ref().filter(|words| thinking_tokens(words).is_none()) {
+        let message = format!("thinking is `on`, `off` or a number of tokens, not {thinking:?}");
+        return Some(Failure::new(FailureCode::AgentRefused, message));
+    }
     let mode = options.mode.as_ref().filter(|mode| !MODES.contains(&mode.as_str()))?;
     let message = format!("the agent has no permission mode {mode:?}; it has {}", MODES.join(", "));
     Some(Failure::new(FailureCode::AgentRefused, message))

@@ -110,7 +110,8 @@ impl ClaudeAdapter {
                 "tool_use_id": tool,
             });
             let wants = wants(&request);
-            let fits = request.to_string().len() <= MAX_KEPT_REQUEST_BYTES;
+            let kept = self.sessions.slot(at).state.kept_request_bytes();
+            let fits = request.to_string().len() + kept <= MAX_KEPT_REQUEST_BYTES;
             let id = format!("again:{tool}");
             if tool.len() > MAX_ID_BYTES || (wants == Wants::Answers && !fits) {
                 self.warn_at(at, format!("a request about the call {tool} cannot be asked again"), out);

@@ -73,6 +73,7 @@ pub(super) enum Setting {
     Model,
     Effort,
     McpServers,
+    Thinking,
 }
 
 /// A control of which some settings are not answered.
@@ -246,6 +247,7 @@ impl Thread {
             Setting::Mode => self.wanted.mode = in_force.mode,
             Setting::Model => self.wanted.model = in_force.model,
             Setting::Effort => self.wanted.effort = in_force.effort,
+            Setting::Thinking => self.wanted.thinking = in_force.thinking,
             Setting::McpServers => {}
         }
     }

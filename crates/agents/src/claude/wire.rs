@@ -71,6 +71,7 @@ impl Asked {
             Self::Set(Setting::Model) => "set-model".to_owned(),
             Self::Set(Setting::Effort) => "set-effort".to_owned(),
             Self::Set(Setting::McpServers) => "set-mcp-servers".to_owned(),
+            Self::Set(Setting::Thinking) => "set-thinking".to_owned(),
             Self::Interrupt => "interrupt".to_owned(),
             Self::Withdraw(submission) => format!("withdraw:{submission}"),
             Self::Control(control) => format!("control:{control}"),
@@ -90,6 +91,7 @@ impl Asked {
             "set-model" => Self::Set(Setting::Model),
             "set-effort" => Self::Set(Setting::Effort),
             "set-mcp-servers" => Self::Set(Setting::McpServers),
+            "set-thinking" => Self::Set(Setting::Thinking),
             "interrupt" => Self::Interrupt,
             other => {
                 if let Some(control) = other.strip_prefix("control:") {
@@ -173,6 +175,7 @@ mod tests {
             Asked::Set(Setting::Model),
             Asked::Set(Setting::Effort),
             Asked::Set(Setting::McpServers),
+            Asked::Set(Setting::Thinking),
             Asked::Interrupt,
             Asked::Withdraw(SubmissionId::from("withdraw:m1")),
             Asked::Control(ControlId::from("withdraw:c1")),

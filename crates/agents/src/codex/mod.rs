@@ -86,6 +86,7 @@ impl CodexAdapter {
                 resume: true,
                 confirms_answers: true,
                 settles_by_history: true,
+                list_threads: true,
                 images: true,
                 set_options: true,
                 goals: true,

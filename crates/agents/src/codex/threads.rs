@@ -343,6 +343,7 @@ impl CodexAdapter {
                 .and_then(|sandbox| sandbox_word(sandbox.get("type")?.as_str()?)),
             approval: text("approvalPolicy"),
             personality: text("personality"),
+            thinking: None,
         };
         let mut options = self.sessions.slot(at).state.options.clone();
         let default_mode = in_force.mode.as_deref() == Some(DEFAULT_MODE) && options.mode.is_none();

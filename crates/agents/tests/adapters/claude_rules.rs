@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const THREAD: &str = "c-1";
 
 /// A process that answered `initialize`, with its session bound.
-fn connected() -> Harness {
+pub(crate) fn connected() -> Harness {
     connected_in(Life::NewEachStep)
 }
 
@@ -33,24 +33,24 @@ fn connected_in(life: Life) -> Harness {
 }
 
 /// With its conversation open.
-fn open() -> Harness {
+pub(crate) fn open() -> Harness {
     let mut harness = connected();
     let lines = harness.open("s1", None);
     assert_eq!(lines, [format!("s1: ThreadOpened {THREAD}")]);
     harness
 }
 
-fn answered(harness: &mut Harness, id: &str, response: &Value) -> Vec<String> {
+pub(crate) fn answered(harness: &mut Harness, id: &str, response: &Value) -> Vec<String> {
     let response = json!({"subtype": "success", "request_id": id, "response": response});
     harness.message(&json!({"type": "control_response", "response": response}))
 }
 
-fn refused(harness: &mut Harness, id: &str, error: &str) -> Vec<String> {
+pub(crate) fn refused(harness: &mut Harness, id: &str, error: &str) -> Vec<String> {
     let response = json!({"subtype": "error", "request_id": id, "error": error});
     harness.message(&json!({"type": "control_response", "response": response}))
 }
 
-fn system(harness: &mut Harness, subtype: &str, more: Value) -> Vec<String> {
+pub(crate) fn system(harness: &mut Harness, subtype: &str, more: Value) -> Vec<String> {
     let mut line = more;
     line["type"] = json!("system");
     line["subtype"] = json!(subtype);
@@ -61,7 +61,7 @@ fn state(harness: &mut Harness, state: &str) -> Vec<String> {
     system(harness, "session_state_changed", json!({"state": state}))
 }
 
-fn init(harness: &mut Harness, turn: &str) -> Vec<String> {
+pub(crate) fn init(harness: &mut Harness, turn: &str) -> Vec<String> {
     let line = json!({"uuid": turn, "session_id": THREAD, "model": "big[1m]", "permissionMode": "default"});
     system(harness, "init", line)
 }
@@ -71,7 +71,7 @@ fn echo(harness: &mut Harness, uuid: &str) -> Vec<String> {
     harness.message(&json!({"type": "user", "isReplay": true, "uuid": uuid, "message": message}))
 }
 
-fn result(harness: &mut Harness, more: Value) -> Vec<String> {
+pub(crate) fn result(harness: &mut Harness, more: Value) -> Vec<String> {
     let mut line = more;
     line["type"] = json!("result");
     if line["subtype"].is_null() {
@@ -82,7 +82,7 @@ fn result(harness: &mut Harness, more: Value) -> Vec<String> {
 }
 
 /// Without what is the same in every test.
-fn brief(lines: &[String]) -> Vec<String> {
+pub(crate) fn brief(lines: &[String]) -> Vec<String> {
     let brief = |line: &String| {
         let line = line.strip_prefix("s1: ").unwrap_or(line);
         line.split(" usage=").next().unwrap_or_default().to_owned()

@@ -3,8 +3,8 @@
 
 use crate::render;
 use mainstay_agents::{
-    Adapter, AgentKind, Appeared, CannotTell, Catalogue, InHistory, Incoming, Record, Shown, ThreadContext,
-    Translated, adapter,
+    Adapter, AgentKind, Appeared, CannotTell, Catalogue, InHistory, Incoming, Record, SavedHistory, Shown,
+    ThreadContext, Translated, UnansweredCall, adapter,
 };
 use mainstay_core::agent::Decision;
 use mainstay_core::content::{Answer, PermissionOption};
@@ -202,6 +202,20 @@ impl Harness {
     pub(crate) fn learn_history(&mut self, session: &str, found: &[(&str, InHistory)]) {
         let found = found.iter().map(|(id, found)| (SubmissionId::from(*id), *found)).collect();
         self.adapter.learn_history(&SessionId::from(session), found);
+    }
+
+    pub(crate) fn learn_unanswered(&mut self, session: &str, calls: Vec<UnansweredCall>) {
+        self.adapter.learn_unanswered(&SessionId::from(session), calls);
+    }
+
+    pub(crate) fn learn_way_back(&mut self, session: &str, way: Result<String, String>) {
+        self.adapter.learn_way_back(&SessionId::from(session), way);
+    }
+
+    pub(crate) fn show_history(&mut self, session: &str, history: &SavedHistory) -> Vec<String> {
+        let mut out = Translated::default();
+        self.adapter.show_history(&SessionId::from(session), history, &mut out);
+        render::lines(&out)
     }
 
     pub(crate) fn tell(&mut self, session: &str, decision: &Decision) -> Result<Vec<String>, CannotTell> {

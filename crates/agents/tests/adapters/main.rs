@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "helpers of tests: what cannot go on fails the test")]
 
 mod acp_rules;
+mod claude_returns;
 mod claude_rules;
 mod codex_bench;
 mod codex_beside;

@@ -226,6 +226,9 @@ pub(crate) struct ThreadView {
     /// The session that has it: no other can adopt it.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<String>,
+    /// The pid of a living process of somebody else that has it open: end that before it is adopted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open_in: Option<i32>,
 }
 
 /// Conversations, the newest first.
@@ -254,6 +257,7 @@ pub(crate) async fn threads(call: Call) -> Answer {
         originator: kept.originator,
         archived: kept.archived,
         session: kept.session,
+        open_in: kept.open_in,
     };
     json(200, &ThreadsView { threads: threads.into_iter().map(view).collect(), incomplete })
 }

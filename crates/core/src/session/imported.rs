@@ -76,6 +76,7 @@ impl Session {
             model: options.model.clone(),
             effort: options.effort.clone(),
             tier: options.tier.clone(),
+            thinking: options.thinking.clone(),
             ..SessionOptions::default()
         };
         let options = harmless(&self.options);

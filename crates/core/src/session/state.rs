@@ -502,6 +502,7 @@ impl Session {
                 tier: None,
                 mode: None,
                 sandbox: None,
+                thinking: None,
                 approval: None,
                 personality: None,
             },

@@ -6,11 +6,11 @@ use super::{Lane, LaneMessage, Parting, Process};
 use crate::catalog;
 use crate::error::HostError;
 use crate::keeping::Planted;
-use mainstay_agents::{Appeared, CannotTell, Frame, Said, Translated};
+use mainstay_agents::{Appeared, CannotTell, Frame, KnownHistory, Said, Translated};
 use mainstay_core::agent::NoticeLevel;
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
-use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
+use mainstay_core::session::{Effect, Input, Moment, OpenSubmission, Phase, Reply, SubmissionState};
 use mainstay_core::work::{Control, ControlEnd, HistoryPoint, ThreadSource};
 use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal, SubmissionId, ThreadId};
 use mainstay_store::{IdRegistration, NewInput, WriteOp};
@@ -84,6 +84,7 @@ impl Lane {
             self.teach_history(at, thread, doubtful);
             self.teach_unanswered(at, thread);
             self.show_history(at, thread);
+            self.show_changes(at, thread);
         }
         if let Decision::Control { control: Control::Rewind { before, .. }, .. } = decision {
             self.teach_way_back(at, before);
@@ -121,13 +122,34 @@ impl Lane {
         }
         let agent = catalog::configured(&self.shared.config, &machine.launch.agent).ok();
         let conversations = agent.and_then(|agent| self.conversations(agent, &machine.launch));
-        let Some(transcript) = conversations.and_then(|conversations| conversations.read(thread)) else {
+        let Some(history) = conversations.and_then(|conversations| conversations.history(thread)) else {
             return;
         };
         let mut shown = Translated::default();
         if let Some(process) = &mut self.process {
-            process.adapter.show_history(&self.members[at].machine.id, &transcript, &mut shown);
+            process.adapter.show_history(&self.members[at].machine.id, &history, &mut shown);
         }
+        self.route(&mut shown);
+    }
+
+    /// What became of the conversation while no process of ours had it is said before it is taken up again. What was
+    /// rewound is no branch of somebody else.
+    fn show_changes(&mut self, at: usize, thread: &ThreadId) {
+        let machine = &self.members[at].machine;
+        if machine.past_turns.is_empty() || machine.thread() != Some(thread) || machine.resume_at.is_some() {
+            return;
+        }
+        let agent = catalog::configured(&self.shared.config, &machine.launch.agent).ok();
+        let conversations = agent.and_then(|agent| self.conversations(agent, &machine.launch));
+        let transcript = conversations.and_then(|conversations| conversations.read_latest(thread));
+        let (Some(transcript), Some(process)) = (transcript, &mut self.process) else { return };
+        let in_doubt = |open: &&OpenSubmission| !matches!(open.state, SubmissionState::Accepted { .. });
+        let known = KnownHistory {
+            turns: machine.past_turns.iter().rev().map(|past| past.point.clone()).collect(),
+            in_doubt: machine.submissions.iter().filter(in_doubt).map(|open| open.id.clone()).collect(),
+        };
+        let mut shown = Translated::default();
+        process.adapter.show_changes(&machine.id, &transcript, &known, &mut shown);
         self.route(&mut shown);
     }
 

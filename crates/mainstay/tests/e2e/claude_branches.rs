@@ -47,6 +47,142 @@ fn claude_a_conversation_is_adopted_with_its_history() {
 }
 
 #[test]
+fn claude_conversations_are_listed_without_starting_it_and_one_is_adopted_from_the_list() {
+    const FIRST: &str = "5d0c3d5e-8a57-4c43-9d2c-0b8d4c1f7a12";
+    const SECOND: &str = "5d0c3d5e-8a57-4c43-9d2c-0b8d4c1f7a13";
+    let world = World::new();
+    had_before(&world, FIRST, "SAY one");
+    had_before(&world, SECOND, "SAY two");
+    let host = world.start();
+    let requests = world.model.requests().len();
+    let list = |query: &str| {
+        let path = format!("/v1/agents/claude/threads{query}");
+        host.client().get(&path).expect("answers").expect_status(200).json()
+    };
+    let ids = |page: &Value| -> Vec<String> {
+        let threads = page["threads"].as_array().expect("a list").iter();
+        threads.map(|thread| thread["thread"].as_str().expect("an id").to_owned()).collect()
+    };
+    let page = list("?limit=1");
+    assert_eq!(ids(&page), [SECOND], "the newest first");
+    assert_eq!(page["incomplete"], true, "there is another");
+    let shown = &page["threads"][0];
+    assert_eq!((&shown["preview"], &shown["cwd"]), (&"SAY two".into(), &world.workspace().into()), "{shown}");
+    assert!(shown["session"].is_null() && shown["open_in"].is_null(), "{shown}");
+    assert_eq!(ids(&list("")), [SECOND, FIRST]);
+    assert_eq!(world.model.requests().len(), requests, "nothing was started");
+
+    let printed =
+        world.home.command(crate::support::mainstay(), &["threads", "claude"]).output().expect("runs");
+    let printed = String::from_utf8(printed.stdout).expect("text");
+    assert!(printed.contains(FIRST) && printed.contains("SAY two"), "{printed}");
+
+    let body = json!({ "agent": "claude", "cwd": world.workspace(), "adopt": { "thread": FIRST }, "prompt": "SAY on" });
+    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
+    follow_turn(&host.client(), made["id"].as_str().unwrap());
+    let page = list("");
+    let adopted =
+        page["threads"].as_array().unwrap().iter().find(|thread| thread["thread"] == FIRST).unwrap();
+    assert_eq!(adopted["session"], made["id"], "{adopted}");
+    let other = host.client().get("/v1/agents/scripted/threads").expect("answers").expect_status(422).json();
+    assert_eq!(other["code"], "unsupported", "{other}");
+    world.end(host);
+}
+
+/// Goes on with a conversation in the program, without a host.
+fn goes_on_elsewhere(world: &World, id: &str, prompt: &str) {
+    let mut command = Command::new(mainstay_testkit::agents::claude_binary());
+    command.args(["-p", "--resume", id, prompt]).env_clear().envs(world.claude.env());
+    command.env("CLAUDE_CONFIG_DIR", &world.claude.config_dir).env("DISABLE_AUTOUPDATER", "1");
+    command.current_dir(world.home.workspace()).stdin(Stdio::null()).stdout(Stdio::null());
+    assert!(command.status().expect("it runs").success());
+}
+
+fn end_process(
+    host: &HostProcess,
+    session: &str,
+    follower: &mut Follower,
+    sse: &mut mainstay_testkit::http::Sse,
+) {
+    host.client().post(&format!("/v1/sessions/{session}/stop"), &json!({})).expect("answers");
+    follower.until(sse, "the process's end", is("process.exited"));
+}
+
+#[test]
+fn claude_what_was_said_elsewhere_is_shown_when_the_conversation_is_taken_up_again() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "claude", "SAY one");
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let thread = follower.of_type("thread.linked")[0]["thread"].as_str().unwrap().to_owned();
+    end_process(&host, &session, &mut follower, &mut sse);
+    send(&host.client(), &session, "SAY two");
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    assert!(follower.of_type("notice").is_empty(), "nothing happened elsewhere");
+    end_process(&host, &session, &mut follower, &mut sse);
+    goes_on_elsewhere(&world, &thread, "SAY elsewhere");
+    send(&host.client(), &session, "SAY three");
+    let notice = follower.until(&mut sse, "a notice", is("notice"));
+    assert!(notice["message"].as_str().unwrap().contains("somebody else went on"), "{notice}");
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    assert_eq!(follower.agent_text(), "onetwoelsewherethree");
+    let seen = world.model.requests().last().unwrap().user_messages();
+    assert_eq!(seen, ["SAY one", "SAY two", "SAY elsewhere", "SAY three"]);
+    end_process(&host, &session, &mut follower, &mut sse);
+    let notices = follower.of_type("notice").len();
+    send(&host.client(), &session, "SAY four");
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    assert_eq!(follower.of_type("notice").len(), notices, "it is said once");
+    world.end(host);
+}
+
+#[test]
+fn claude_the_variant_of_a_model_is_kept_over_a_resume() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "claude", "SAY one");
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let model = show(&host.client(), &session)["options"]["model"].clone();
+    assert!(model.as_str().unwrap().ends_with("[1m]"), "the default has the large context: {model}");
+    end_process(&host, &session, &mut follower, &mut sse);
+    send(&host.client(), &session, "SAY two");
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    assert_eq!(show(&host.client(), &session)["options"]["model"], model);
+    let usage = &follower.of_type("turn.ended")[1]["usage"]["modelUsage"];
+    assert!(usage[model.as_str().unwrap()].is_object(), "it worked with another: {usage}");
+    world.end(host);
+}
+
+#[test]
+fn claude_thinking_is_switched_and_a_wrong_word_is_refused() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "claude", "SAY one");
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let thinking = |world: &World| world.model.requests().last().unwrap().body["thinking"].clone();
+    let path = format!("/v1/sessions/{session}");
+    let mut set = |word: &str, follower: &mut Follower| {
+        let options = json!({ "options": { "thinking": word } });
+        host.client().patch(&path, &options).expect("answers").expect_status(200);
+        follower.until(&mut sse, "the control's end", is("control.ended"))
+    };
+    assert_eq!(set("off", &mut follower)["state"], "done");
+    assert_eq!(set("perhaps", &mut follower)["state"], "refused");
+    assert_eq!(show(&host.client(), &session)["options"]["thinking"], "off");
+    send(&host.client(), &session, "SAY two");
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let off = thinking(&world);
+    assert!(off.is_null() || off["type"] == "disabled", "{off}");
+    world.end(host);
+}
+
+#[test]
 fn claude_an_unknown_conversation_is_not_adopted() {
     let world = World::new();
     let host = world.start();
