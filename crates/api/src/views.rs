@@ -328,6 +328,8 @@ pub(crate) struct OptionsPatch {
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<String>")]
     personality: Option<Option<String>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<String>")]
     thinking: Option<Option<String>>,
 }
 
