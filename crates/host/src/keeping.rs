@@ -138,8 +138,6 @@ pub enum Planted {
     SilenceIsDeath,
     /// A turn's end is not heard.
     EndForgotten,
-    /// That the agent settled a request is not heard.
-    SettlementForgotten,
     /// What is said to one of the sessions of a process goes to the first of them.
     MatchedByOrder,
     /// An input that nobody knows about is taken for one that the agent never had.

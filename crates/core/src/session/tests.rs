@@ -13,6 +13,7 @@ mod any_order;
 mod asked_again_rules;
 mod background_rules;
 mod control_rules;
+mod folding;
 mod imported;
 mod leaving_rules;
 mod limit_rules;

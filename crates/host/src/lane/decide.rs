@@ -350,10 +350,8 @@ impl Lane {
     }
 
     fn hear(&mut self, at: usize, event: AgentEvent) {
-        match (self.shared.planted, &event) {
-            (Some(Planted::EndForgotten), AgentEvent::TurnEnded { .. })
-            | (Some(Planted::SettlementForgotten), AgentEvent::RequestSettled { .. }) => return,
-            _ => {}
+        if self.shared.has_planted(Planted::EndForgotten) && matches!(event, AgentEvent::TurnEnded { .. }) {
+            return;
         }
         let member = &mut self.members[at];
         member.idle_since = None;
