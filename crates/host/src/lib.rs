@@ -15,6 +15,7 @@ pub mod error;
 pub mod fault;
 pub mod host;
 mod hub;
+pub mod installed;
 mod journal;
 #[doc(hidden)]
 pub mod keeping;

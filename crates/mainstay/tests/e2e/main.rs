@@ -16,6 +16,7 @@ mod codex_controls;
 mod codex_lost_connection;
 mod codex_turns;
 mod command_line;
+mod doctor;
 mod fault_points;
 mod feed;
 mod first_run;
