@@ -18,6 +18,7 @@ mod glimpse;
 mod holds;
 pub mod host;
 mod hub;
+pub mod installed;
 mod journal;
 #[doc(hidden)]
 pub mod keeping;

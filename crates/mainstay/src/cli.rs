@@ -81,7 +81,10 @@ enum Command {
     Ps,
     /// Print a session's events, or the host's feed.
     Events(EventsArgs),
-    /// Look for what is wrong: home, store, host, agents, keepers.
+    /// Look for what is wrong: home, file system, disk, database, host, keepers, agents. Needs no host, starts nothing.
+    ///
+    /// Each finding has a stable code, a verdict (`ok`, `note`, `bad`), a detail, and what to do about it. Exit code 1 where
+    /// one is bad. With --json each is one object: {"code", "what", "verdict", "detail", "mend"}.
     Doctor,
     /// Show the registered agents.
     Agents,
@@ -596,6 +599,9 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Config(ConfigArgs { what: ConfigCommand::Reference }) => {
             return commands::config::reference();
         }
+        Command::Doctor => {
+            return on_one_thread(async move { commands::doctor::look(&environment, json).await });
+        }
         _ => {}
     }
     let flags: Vec<(&str, String)> = match &cli.command {
@@ -639,13 +645,12 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 }
                 Command::Recover(args) => commands::recover::recover(&settings, &args, json).await,
                 Command::Events(args) => commands::events::print(&settings, &args, json).await,
-                Command::Agents => commands::agents::print(&settings, json).await,
                 Command::Models(args) => commands::agents::models(&settings, &args, json).await,
                 Command::Threads(args) => commands::agents::threads(&settings, &args, json).await,
                 Command::Tui(args) => commands::tui::open(&settings, &environment, &args, json).await,
                 Command::Archive(args) => commands::session::archive(&settings, &args, true, json).await,
                 Command::Unarchive(args) => commands::session::archive(&settings, &args, false, json).await,
-                _ => commands::doctor::look(&settings, &environment, json).await,
+                _ => commands::agents::print(&settings, json).await,
             }
         }),
     }

@@ -47,8 +47,14 @@ impl Address {
         let _removed = std::fs::remove_file(home.join(ADDRESS_FILE));
     }
 
-    fn read(home: &Path) -> io::Result<Self> {
-        Ok(serde_json::from_str(&std::fs::read_to_string(home.join(ADDRESS_FILE))?)?)
+    /// Where it is written.
+    pub(crate) fn file(home: &Path) -> PathBuf {
+        home.join(ADDRESS_FILE)
+    }
+
+    /// What the last host that published has written; it may be gone.
+    pub(crate) fn read(home: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_str(&std::fs::read_to_string(Self::file(home))?)?)
     }
 }
 

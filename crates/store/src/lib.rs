@@ -30,8 +30,9 @@ pub use read::{
     SnapshotRow,
 };
 pub use sqlite::{
-    MIN_SQLITE_VERSION, Mark, Opened, RESERVE_BYTES, Restored, Rewound, SCHEMA_VERSION, SqliteOptions,
-    SqliteStore, WRITER_VERSION, backup_file, restore_file,
+    Inspection, Integrity, MIN_SQLITE_VERSION, Mark, Opened, RESERVE_BYTES, Restored, Rewound,
+    SCHEMA_VERSION, SqliteOptions, SqliteStore, WRITER_VERSION, backup_file, inspect_file, reserve_of,
+    restore_file, sqlite_version,
 };
 pub use store::{
     CommitFuture, Committed, Degraded, Fault, MAX_QUEUED_BYTES, MAX_QUEUED_WRITES, STOP_HEADROOM_BYTES,

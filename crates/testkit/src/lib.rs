@@ -33,6 +33,7 @@ pub mod mainstay;
 pub mod model;
 pub mod peer;
 pub mod skipped;
+pub mod small_disk;
 pub mod stream_text;
 pub mod terminal;
 pub mod wait;

@@ -150,7 +150,8 @@ fn announce(address: &Address, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn host_config(settings: &Settings, environment: &Environment, fault: FaultPlan) -> HostConfig {
+/// What the host is told, from the configuration in force.
+pub(crate) fn host_config(settings: &Settings, environment: &Environment, fault: FaultPlan) -> HostConfig {
     HostConfig {
         home: settings.home.clone(),
         host_id: host_id(),

@@ -23,6 +23,7 @@ mod codex_stopped_early;
 mod codex_terminal;
 mod codex_turns;
 mod command_line;
+mod doctor;
 mod fault_points;
 mod feed;
 mod first_run;

@@ -10,6 +10,7 @@ mod backup;
 mod failure;
 mod high_water;
 mod history;
+mod inspect;
 mod journal_reads;
 mod open;
 mod queue;
@@ -38,6 +39,7 @@ use crate::write::{ItemRow, LaneWrite, ProcessKey, ProcessRow, SessionKey};
 
 pub use backup::backup_file;
 pub use high_water::{Mark, Rewound};
+pub use inspect::{Inspection, Integrity, inspect_file, reserve_of, sqlite_version};
 pub use open::{MIN_SQLITE_VERSION, Opened, SqliteOptions};
 pub use reserve::RESERVE_BYTES;
 pub use restore::{Restored, restore_file};

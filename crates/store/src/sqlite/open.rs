@@ -69,9 +69,9 @@ pub struct Opened {
 }
 
 /// What the database says about itself.
-struct Recorded {
-    min_writer: i64,
-    counters: Counters,
+pub(super) struct Recorded {
+    pub(super) min_writer: i64,
+    pub(super) counters: Counters,
     max_session: i64,
     max_process: i64,
 }
@@ -174,7 +174,7 @@ pub(super) fn check_source(path: &Path) -> Result<(), OpenError> {
 
 /// True when there is a database; false when there is no file or an empty one. Anything else is refused before
 /// SQLite sees it.
-fn look_at_header(path: &Path) -> Result<bool, OpenError> {
+pub(super) fn look_at_header(path: &Path) -> Result<bool, OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
     let file = match File::open(path) {
         Ok(file) => file,
@@ -212,7 +212,7 @@ fn create_private(path: &Path) -> io::Result<()> {
 }
 
 /// `None`: a database without any table, as a crash during creation leaves it. Writes nothing.
-fn read_recorded(connection: &Connection, path: &Path) -> Result<Option<Recorded>, OpenError> {
+pub(super) fn read_recorded(connection: &Connection, path: &Path) -> Result<Option<Recorded>, OpenError> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let failed = |source| failure(path, source);
     let application_id = number("PRAGMA application_id").map_err(failed)?;
