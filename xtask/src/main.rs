@@ -7,6 +7,7 @@
 
 mod arrows;
 mod lock;
+mod peers;
 mod setup;
 mod tasks;
 mod tidy;
@@ -23,6 +24,7 @@ usage: cargo xtask <task>
   golden           write the golden files anew
   golden --check   compare them
   bench            build with optimisation and print the measured figures
+  bench --peers    measure beside other hosts; --setup installs them, --quick takes a look, --write makes docs/benchmarks.md
   tidy             the project's own rules about its files
 ";
 
@@ -35,6 +37,8 @@ fn main() -> ExitCode {
         ["test"] => tasks::test(&root).map_err(Into::into),
         ["golden"] => tasks::golden(&root, tasks::Golden::Write).map_err(Into::into),
         ["golden", "--check"] => tasks::golden(&root, tasks::Golden::Check).map_err(Into::into),
+        ["bench", "--peers", "--setup"] => peers::setup(&root).map_err(Into::into),
+        ["bench", "--peers", rest @ ..] => peers::bench(&root, rest).map_err(Into::into),
         ["bench", rest @ ..] => tasks::bench(&root, rest).map_err(Into::into),
         ["tidy"] => tidy::run(&root).map_err(Into::into),
         _ => {
