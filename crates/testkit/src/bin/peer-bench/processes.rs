@@ -1,5 +1,6 @@
 //! Memory and processor time of a host with all its helpers; the scripted agents are not the host.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -44,14 +45,13 @@ pub(crate) fn processor(lab: &Lab) -> f64 {
     of_host(lab).iter().map(|process| ticks(process.pid)).sum::<f64>() / TICKS
 }
 
-/// The same, with the name of each: where it is spent.
-pub(crate) fn processor_by_name(lab: &Lab) -> Vec<(String, f64)> {
-    let named = |process: &Proc| {
-        let keeper = process.cmdline.split(' ').nth(1).is_some_and(|word| word == "keeper");
-        let name = if keeper { format!("{} keeper", process.comm) } else { process.comm.clone() };
-        (name, ticks(process.pid) / TICKS)
-    };
-    of_host(lab).iter().map(named).collect()
+/// The same for the processes of each name: where it is spent.
+pub(crate) fn processor_by_name(lab: &Lab) -> BTreeMap<String, f64> {
+    let mut spent = BTreeMap::new();
+    for process in of_host(lab) {
+        *spent.entry(process.comm).or_default() += ticks(process.pid) / TICKS;
+    }
+    spent
 }
 
 fn ticks(pid: i32) -> f64 {

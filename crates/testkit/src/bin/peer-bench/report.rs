@@ -182,7 +182,7 @@ fn two_digits(value: f64) -> String {
 fn number(value: f64) -> String {
     let size = value.abs();
     if size >= 1_000.0 {
-        let digits = format!("{:.0}", size);
+        let digits = format!("{size:.0}");
         let mut grouped = String::new();
         for (index, digit) in digits.chars().enumerate() {
             if index > 0 && (digits.len() - index).is_multiple_of(3) {

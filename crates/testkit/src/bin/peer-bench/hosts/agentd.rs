@@ -15,8 +15,8 @@ use crate::processes::STREAM_JSON_AGENT;
 use crate::stream_json;
 use crate::ws::{Texts, Ws};
 
-/// Between two looks at a session.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Between two looks at a session: short beside a burst, and rare enough to cost it little.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 const PROGRAM: &str = "pip/agentruntime_agentd/bin/agentd";
 
