@@ -10,6 +10,7 @@ mod cases;
 mod crash_matrix;
 mod fuzz;
 mod lock;
+mod peers;
 mod setup;
 mod sim;
 mod tasks;
@@ -27,6 +28,7 @@ usage: cargo xtask <task>
   golden           write the golden files anew
   golden --check   compare them
   bench            build with optimisation and print the measured figures
+  bench --peers    measure beside other hosts; --setup installs them, --quick takes a look, --write makes docs/benchmarks.md
   fuzz [--seconds N] [TARGET…]
                    run the fuzz targets, each for N seconds (60), and say how to run again what they find
   fuzz --replay TARGET FILE
@@ -50,6 +52,8 @@ fn main() -> ExitCode {
         ["test"] => tasks::test(&root).map_err(Into::into),
         ["golden"] => tasks::golden(&root, tasks::Golden::Write).map_err(Into::into),
         ["golden", "--check"] => tasks::golden(&root, tasks::Golden::Check).map_err(Into::into),
+        ["bench", "--peers", "--setup"] => peers::setup(&root).map_err(Into::into),
+        ["bench", "--peers", rest @ ..] => peers::bench(&root, rest).map_err(Into::into),
         ["bench", rest @ ..] => tasks::bench(&root, rest).map_err(Into::into),
         ["fuzz", rest @ ..] => fuzz::run(&root, rest).map_err(Into::into),
         ["sim", rest @ ..] => match sim::parse(rest) {

@@ -103,6 +103,18 @@ fn check_installed(prefix: &Path, package: &Package) -> Result<(), String> {
         .try_for_each(|native| check_one(&tree, &modules, &native.name, &native.version, &native.integrity))
 }
 
+/// One package below `prefix`, against its pins.
+pub(crate) fn installed_as_pinned(
+    prefix: &Path,
+    name: &str,
+    version: &str,
+    integrity: &str,
+) -> Result<(), String> {
+    let modules = prefix.join("node_modules");
+    let tree: InstalledTree = read_json(&modules.join(".package-lock.json"))?;
+    check_one(&tree, &modules, name, version, integrity)
+}
+
 fn check_one(
     tree: &InstalledTree,
     modules: &Path,

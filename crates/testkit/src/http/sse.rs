@@ -65,6 +65,16 @@ impl Sse {
         }
     }
 
+    /// Appends the bytes of the stream as they come, for whoever counts instead of parsing; not to be mixed with
+    /// [`next`](Self::next). Appends nothing when `limit` passes first or the stream is over.
+    pub fn bytes(&mut self, content: &mut Vec<u8>, limit: Duration) {
+        match self.body.read_more(content, Instant::now() + limit) {
+            Ok(()) => self.ended = self.body.is_over(),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+            Err(_) => self.ended = true,
+        }
+    }
+
     /// Whether the server has ended the stream, in order or not.
     pub fn ended(&self) -> bool {
         self.ended

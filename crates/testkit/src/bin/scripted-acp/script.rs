@@ -6,6 +6,7 @@
 //! | `THINK text` | one thought chunk |
 //! | `DELTAS n size` | n numbered chunks of `size` bytes, each written on its own |
 //! | `BURST n size`, `FRAMES n size` | the same as fast as the pipe takes; `BURST` without, `FRAMES` with one message id |
+//! | `STAMPS n µs` | n chunks, one every so many µs, each the time of its writing in ns since 1970 |
 //! | `GATE path` | waits until the test opens `path` (`testkit::agents::open_gate`) |
 //! | `HOLD` | waits until the turn is cancelled |
 //! | `ASK title` | asks for permission with all four kinds of option; says `allowed:<optionId>` or `denied` |
@@ -30,6 +31,7 @@ pub(crate) enum Step {
     Think(String),
     Deltas { count: usize, size: usize },
     Burst { count: usize, size: usize, one_message: bool },
+    Stamps { count: usize, every_us: usize },
     Gate(String),
     Hold,
     Ask(String),
@@ -71,6 +73,10 @@ fn known_step(text: &str) -> Option<Step> {
         "BURST" | "FRAMES" => {
             let (count, size) = count_and_size(rest)?;
             Step::Burst { count, size, one_message: verb == "FRAMES" }
+        }
+        "STAMPS" => {
+            let (count, every_us) = count_and_size(rest)?;
+            Step::Stamps { count, every_us }
         }
         "GATE" => Step::Gate(rest_given()?),
         "HOLD" => Step::Hold,

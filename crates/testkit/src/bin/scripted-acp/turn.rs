@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use mainstay_testkit::stream_text;
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -178,6 +179,10 @@ impl Turn {
                 let message_id = one_message.then_some(id.as_str());
                 self.agent.output.burst(&self.session, message_id, stream_text::deltas(*count, *size))?;
                 self.memory.keep_reply(&stream_text::whole(*count, *size))
+            }
+            Step::Stamps { count, every_us } => {
+                let every = Duration::from_micros(*every_us as u64);
+                self.say(stream_text::stamps(*count, every))
             }
             Step::Gate(path) => self.stand_at(Path::new(path)),
             Step::Hold => {
