@@ -42,6 +42,8 @@ const HELD_THEN_SETTLED_IN_T3: &str = "next queued (starting) · process gone (s
     next queued (starting) · process starts · work taken (history) · thread resumed · next given · \
     t3 starts · next taken · t3 completed";
 const IN_T4: &str = "next given · t4 starts · next taken · t4 completed";
+const RESUMED_IN_T4: &str = "next queued (starting) · process starts · thread resumed · next given · \
+    t4 starts · next taken · t4 completed";
 const IN_T5: &str = "next given · t5 starts · next taken · t5 completed";
 const RESUMED_IN_T5: &str = "next queued (starting) · process starts · thread resumed · next given · \
     t5 starts · next taken · t5 completed";
@@ -189,6 +191,10 @@ table! {
     Command Stop: "item incomplete · t2 interrupted (stopped) · process gone (order of user) · \
         lease over (process_gone)",
         "t2 interrupted (stopped)", "work taken", "item incomplete", STOPPED, RESUMED_IN_T3;
+    // The program may still tell how the command that it ended itself came out.
+    Command Stop: "item failed · t2 interrupted (stopped) · process gone (order of user) · \
+        lease over (process_gone)",
+        "t2 interrupted (stopped)", "work taken", "item failed", STOPPED, RESUMED_IN_T3;
     Command Elsewhere: "t2 completed",
         "t2 completed", "work taken", NONE, SAME, IN_T3;
     Command TakenElsewhere: "item incomplete · t2 lost (agent_exited) · process gone (agent_left) · \
@@ -295,6 +301,10 @@ table! {
         "t2 completed", "work taken", "task lost", STOPPED, RESUMED_TASK_FIRST;
     Background Stop: "task lost · process gone (order of user) · lease over (process_gone)",
         "t2 completed", "work taken", "task lost", STOPPED, RESUMED_TASK_BESIDE;
+    // The end of the task may reach the program before its own.
+    Background Stop: "t3 starts (task) · task lost · t3 interrupted (stopped) · process gone (order of user) · \
+        lease over (process_gone)",
+        "t2 completed", "work taken", "task lost", STOPPED, RESUMED_IN_T4;
     Background Elsewhere: "task completed · t3 starts (task) · t3 completed",
         "t2 completed", "work taken", "task completed", SAME, IN_T4;
     Background TakenElsewhere: "task lost · process gone (agent_left) · lease over (process_gone)",
