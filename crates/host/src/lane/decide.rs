@@ -350,8 +350,10 @@ impl Lane {
     }
 
     fn hear(&mut self, at: usize, event: AgentEvent) {
-        if self.shared.has_planted(Planted::EndForgotten) && matches!(event, AgentEvent::TurnEnded { .. }) {
-            return;
+        match (self.shared.planted, &event) {
+            (Some(Planted::EndForgotten), AgentEvent::TurnEnded { .. })
+            | (Some(Planted::UnmodelledIsDropped), AgentEvent::Unmodelled { .. }) => return,
+            _ => {}
         }
         let member = &mut self.members[at];
         member.idle_since = None;
@@ -413,7 +415,11 @@ impl Lane {
         match self.shared.keeping.reserve(token.as_str()) {
             Ok(reserved) => {
                 self.new_process(at, token, reserved.folder().clone(), fence, Start::Reserved);
-                self.pending.then.push(Then::Launch(Box::new(reserved)));
+                if self.shared.has_planted(Planted::BoundLate) {
+                    self.launch(reserved);
+                } else {
+                    self.pending.then.push(Then::Launch(Box::new(reserved)));
+                }
                 self.pending.prompt = true;
             }
             Err(error) => {

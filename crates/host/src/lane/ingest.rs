@@ -36,8 +36,7 @@ impl Lane {
             && process.bell
             && !self.pending.has_records
             && self.retry_at.is_none()
-            && (!self.bound().any(|member| member.machine.phase == Phase::Reserved)
-                || self.shared.has_planted(Planted::BoundLate))
+            && !self.bound().any(|member| member.machine.phase == Phase::Reserved)
     }
 
     /// Reads and decides one batch. False: there was nothing.
