@@ -414,6 +414,7 @@ for as long as it is read: the agent is not put to rest meanwhile. Not for agent
         Code::InvalidId,
         Code::SessionUnknown,
         Code::SessionUnreadable,
+        Code::NoTurn,
         Code::SubmissionState,
         Code::QueueFull,
         Code::Unsupported,

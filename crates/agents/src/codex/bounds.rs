@@ -34,6 +34,9 @@ pub(super) const MAX_BESIDE_LOOKS: u32 = 20;
 /// is forgotten: its turn then says that another client began it.
 pub(super) const MAX_QUEUED: usize = 32;
 
+/// The longest message in Codex's own queue, in bytes of JSON, that a stop withdraws: the journal keeps it whole. A longer
+/// one stays there, with a notice.
+pub(super) const MAX_WITHDRAWN_BYTES: usize = 64 * 1024;
 /// The longest message, in bytes of JSON, that is kept to be given a second time where another turn runs than the one
 /// that was expected. A longer one returns to the queue instead.
 pub(super) const MAX_STEER_BYTES: usize = 16 * 1024;

@@ -292,9 +292,9 @@ impl CodexAdapter {
         }
     }
 
-    /// The history cannot tell how the turn ended that ran when the connection was lost: the thread's status tells
-    /// whether it did.
-    fn ask_whether_it_runs(&mut self, at: usize, out: &mut Translated) {
+    /// Nothing tells how the turn ended that ran when the connection was lost, or in whose place another one ended: the
+    /// thread's status tells whether it did.
+    pub(super) fn ask_whether_it_runs(&mut self, at: usize, out: &mut Translated) {
         let slot = self.sessions.slot(at);
         let (Some(running), Some(thread)) = (&slot.state.running, &slot.state.thread) else { return };
         let asked = Asked::StillRuns { session: slot.session.clone(), turn: running.turn.clone() };
@@ -318,7 +318,7 @@ impl CodexAdapter {
         }
         let failure = Failure::new(
             FailureCode::Protocol,
-            "the turn ended while the connection was lost, and the thread's history cannot be read",
+            "the turn is over, and neither the agent nor the thread's history tells how it ended",
         );
         self.say_turn_over(at, turn.as_str(), Outcome::Lost, Some(failure), out);
     }

@@ -221,6 +221,7 @@ impl CodexAdapter {
             Asked::RevertProof { control, turn, .. } => self.revert_proven(at, control, &turn, &result, out),
             Asked::Close { .. } => self.thread_left(at, out),
             Asked::Queue { .. } => self.queue_listed(at, &result, out),
+            Asked::Withdraw { message, .. } => self.withdrawal_answered(at, &message, result, out),
             Asked::ReattachChild { child, .. } => self.child_reattached(at, &child, &result, out),
             Asked::ChildHistory { child, .. } => self.child_history(at, &child, &result, out),
             Asked::Open { .. } => self.opened(at, result, out),
