@@ -87,7 +87,7 @@ pub const LEAVE_PATIENCE_MS: i64 = 15_000;
 /// Runs of turns that rewinding dropped, kept to be told apart. Of an older run only its events tell.
 pub const REWOUND_RUNS: usize = 64;
 /// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
-pub const SNAPSHOT_VERSION: u32 = 7;
+pub const SNAPSHOT_VERSION: u32 = 8;
 
 /// What the world is when an input is handled: time and what the pure core may not make itself.
 #[derive(Debug, Clone)]
@@ -249,7 +249,10 @@ pub enum Place {
 
 /// What is to be done, after the transaction that holds the events is durable.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a batch holds a handful; an allocation for each would cost more")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a batch holds a handful; an allocation for each would cost more"
+)]
 pub enum Effect {
     /// Start a process for this session under the reserved fence.
     Acquire {
