@@ -32,6 +32,7 @@ mod host_death;
 mod host_keys;
 mod keepers;
 mod limits;
+mod machine_faults;
 mod many;
 mod matrix;
 mod observability;
