@@ -249,6 +249,7 @@ pub enum Place {
 
 /// What is to be done, after the transaction that holds the events is durable.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a batch holds a handful; an allocation for each would cost more")]
 pub enum Effect {
     /// Start a process for this session under the reserved fence.
     Acquire {

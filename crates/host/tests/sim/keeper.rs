@@ -103,6 +103,7 @@ impl Around<'_> {
 }
 
 impl Keeper {
+    #[expect(clippy::too_many_arguments, reason = "everything that a keeper of this world is born with")]
     pub(crate) fn born(
         (token, process, session): (String, ProcessKey, SessionKey),
         reserved: ReservedFolder,
