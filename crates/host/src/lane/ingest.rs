@@ -65,6 +65,8 @@ impl Lane {
         self.pending.has_records = true;
         self.pending.touched = true;
         self.pending.read_from = self.process.as_ref().map(|process| (process.key, from));
+        self.pending.read_since = batch.get(0).map(|record| record.at_ms);
+        self.shared.metrics.records_read.add(u64::try_from(batch.len()).unwrap_or(u64::MAX));
         let refused = self.refused.take_if(|refused| refused.position == from && refused.times >= REFUSALS);
         match refused {
             None => self.decide_records(&batch),
@@ -115,6 +117,7 @@ impl Lane {
 
     fn quarantine(&mut self, at: usize, position: u64, recorded_at: i64, reason: &str, record: &[u8]) {
         let Some(process) = &self.process else { return };
+        self.shared.metrics.quarantined.one();
         self.pending.ops.push(WriteOp::Quarantine(QuarantinedRecord {
             session: self.members[at].key,
             process: process.key,

@@ -514,6 +514,13 @@ impl Lane {
     pub(super) fn on_spawned(&mut self, outcome: SpawnOutcome) {
         self.spawning = None;
         self.now = self.shared.now();
+        let metrics = &self.shared.metrics;
+        match &outcome {
+            SpawnOutcome::Started(_) => metrics.starts_done.one(),
+            SpawnOutcome::Failed(_) => metrics.starts_failed.one(),
+            SpawnOutcome::Unclear => metrics.starts_unclear.one(),
+            SpawnOutcome::CalledOff(_) => metrics.starts_called_off.one(),
+        }
         let Some(process) = &mut self.process else { return };
         match outcome {
             SpawnOutcome::Started(permit) => {

@@ -10,6 +10,7 @@ mod ingest;
 mod lifecycle;
 mod member;
 mod sharing;
+mod story;
 mod takeover;
 
 use crate::config::HostConfig;
@@ -18,6 +19,7 @@ use crate::host::{Answered, Operation};
 use crate::hub::Hubs;
 use crate::keeping::{Blocking, Clock, Keeping, Planted, Settled};
 use crate::link::{Link, LinkEvent};
+use crate::metrics::Metrics;
 use crate::registry::{JOINS, JoinSender, Registry, Seat};
 use crate::room::Room;
 use batch::{Batch, InFlight};
@@ -79,6 +81,7 @@ pub(crate) struct Shared {
     pub(crate) planted: Option<Planted>,
     pub(crate) registry: Registry,
     pub(crate) hubs: Arc<Hubs>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Asks for a look for what may go.
     pub(crate) housekeeping: Arc<tokio::sync::Notify>,
     pub(crate) processes: Arc<Semaphore>,
