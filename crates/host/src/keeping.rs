@@ -148,6 +148,8 @@ pub enum Planted {
     NoRoomIsSilent,
     /// A session that cannot be loaded keeps the others of its process from being taken up.
     OneStopsAll,
+    /// Where the session that had heard the agent's handshake is not there, the others wait for it for ever.
+    HandshakeForgotten,
     /// Looking at a session starts its agent.
     ReadingStarts,
     /// A stop that the store refuses is not carried out.

@@ -376,10 +376,15 @@ impl Lane {
                 // The order to connect again was lost with the former host.
                 let _sent = link.send_urgent(ToKeeper::Connect);
             }
-            // Said of this process, and never by us: another host made the connection, and its state is lost.
+            // Said of this process, and never by us: another host made the connection, and its state is lost. Or nobody here
+            // knows what the agent said when it was greeted: the session that heard it is gone, or cannot be loaded.
+            let lost = process.connection == 0 && process.position > 0;
+            let unheard = process.connection > 0
+                && process.ready.is_none()
+                && !self.shared.has_planted(Planted::HandshakeForgotten);
             if first
                 && process.reconnects
-                && (process.connection == 0 && process.position > 0)
+                && (lost || unheard)
                 && !status.ending
                 && let Some(instead_of) = status.connection
             {

@@ -211,7 +211,7 @@ impl Run {
             };
             if stands == last && stands.1 == 0 {
                 quiet += 1;
-                self.pass(2_500).await;
+                self.pass(4_000).await;
             } else {
                 quiet = 0;
                 self.pass(210).await;

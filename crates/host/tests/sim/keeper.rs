@@ -307,8 +307,13 @@ impl Keeper {
             }
             ToKeeper::Connect => self.wants_connection = true,
             ToKeeper::Ping => self.tell(LinkEvent::Alive),
-            // No database is restored here: every keeper's connection is known.
-            ToKeeper::Reconnect { .. } | ToKeeper::Unknown { .. } => {}
+            ToKeeper::Reconnect { instead_of } => {
+                if matches!(self.life, Life::Runs) && self.connection == Some(instead_of) {
+                    self.disconnect(DisconnectReason::Ordered, around);
+                    self.wants_connection = true;
+                }
+            }
+            ToKeeper::Unknown { .. } => {}
         }
     }
 

@@ -53,6 +53,7 @@ pub(crate) fn part(kind: AgentKind, number: u64) {
 
 /// Runs seeds until there are none left, and fails at the first that fails.
 fn sweep(kind: AgentKind, next: &AtomicU64, end: u64) {
+    let options = Options { heals: heals(), ..Options::default() };
     prepared(|home| {
         let begun = Instant::now();
         let (mut all, mut seeds) = (Covered::default(), 0_u32);
@@ -61,7 +62,7 @@ fn sweep(kind: AgentKind, next: &AtomicU64, end: u64) {
             if seed >= end {
                 break;
             }
-            match run::seed(seed, home, kind, &Options::default()) {
+            match run::seed(seed, home, kind, &options) {
                 Ok(covered) => {
                     seeds += 1;
                     all.add(&covered);
@@ -75,12 +76,17 @@ fn sweep(kind: AgentKind, next: &AtomicU64, end: u64) {
     });
 }
 
+/// `SIM_HEALS=1`: journals that cannot be read are repaired now and then.
+pub(crate) fn heals() -> bool {
+    number("SIM_HEALS") == Some(1)
+}
+
 /// Runs a seed that failed once more, to tell how it came about.
 fn fail(seed: u64, home: &Path, kind: AgentKind, failure: &Failure) -> ! {
     // Two that fail at once tell one after the other.
     static TELLS: Mutex<()> = Mutex::new(());
     let _alone = TELLS.lock().unwrap_or_else(PoisonError::into_inner);
-    replay::tell(seed, home, kind, &Options::traced());
+    replay::tell(seed, home, kind, &Options { heals: heals(), ..Options::traced() });
     let flavour = name_of(kind);
     panic!("seed {seed}: {}\nreplay: cargo xtask sim replay {seed} --flavour {flavour}", failure.why);
 }
