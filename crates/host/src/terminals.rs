@@ -132,6 +132,9 @@ impl Host {
                 "the agent does not run, or its conversation is not open yet; start it first",
             ));
         };
+        if session.stopping.is_some() {
+            return Err(refused("the agent's process is being closed; start it again first"));
+        }
         let manifest = self.keeping().folder(process.as_str()).manifest().ok().flatten();
         let socket = manifest.and_then(|manifest| manifest.agent_socket);
         let socket = socket.ok_or_else(|| refused("the agent's process cannot be reached by a terminal"))?;

@@ -673,11 +673,13 @@ impl Lane {
             return;
         }
         let asked = self.members.iter().find_map(|member| member.shutdown.as_ref()?.0);
-        let at_rest = self.bound().all(|member| member.machine.nothing_owed() && member.is_resumable())
-            && !self.bound_places().into_iter().any(|at| self.is_held(at));
+        let at_rest = || {
+            self.bound().all(|member| member.machine.nothing_owed() && member.is_resumable())
+                && !self.process_is_held()
+        };
         let order = match asked {
             // Only idle agents are closed, and only those that can take their conversations up again.
-            Some(CloseOrder::Idle) if at_rest => Some(CloseOrder::Host),
+            Some(CloseOrder::Idle) if at_rest() => Some(CloseOrder::Host),
             Some(CloseOrder::Idle) | None => None,
             Some(order) => Some(order),
         };
