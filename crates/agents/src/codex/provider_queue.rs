@@ -2,7 +2,7 @@
 //! stop leaves what waits there waiting (measured), and its turns say where they come from.
 
 use super::CodexAdapter;
-use super::bounds::MAX_QUEUED;
+use super::bounds::{MAX_QUEUED, MAX_QUEUED_ID_BYTES};
 use super::state::Asked;
 use crate::adapter::Translated;
 use crate::rpc::RpcError;
@@ -32,6 +32,7 @@ impl CodexAdapter {
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);
         let ids = waiting.iter().filter_map(|of| of.get("clientUserMessageId")?.as_str());
+        let ids = ids.filter(|id| id.len() <= MAX_QUEUED_ID_BYTES);
         for id in ids {
             // One that left the queue stays known: its turn comes after.
             if !thread.queued.iter().any(|known| known == id) {

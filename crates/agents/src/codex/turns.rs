@@ -248,7 +248,7 @@ impl CodexAdapter {
             self.ask_history(at, Look::first(Lookup::Settle), out);
         }
         if outcome == Outcome::Interrupted {
-            self.look_at_background(at, &id.into(), None, 0, out);
+            self.look_at_background(at, &id.into(), None, out);
         }
     }
 
