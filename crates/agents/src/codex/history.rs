@@ -127,6 +127,13 @@ impl CodexAdapter {
         }
         self.open_for_use(at, true, out);
         let newer = if look.page == 0 { self.newer_than_past(at, page, out) } else { &[] };
+        if look.page > 0
+            && matches!(self.sessions.slot(at).context.past, Some(Shown::Nothing | Shown::UpTo(_)))
+        {
+            // The pages before are gone; what they had cannot be told from what was shown.
+            let message = "turns that ran since the conversation's past was read may not be shown";
+            warn(out, &session, message.to_owned(), None);
+        }
         // Told last, and not to be taken for over meanwhile.
         let runs = self.sessions.change(at).running.take();
         for turn in newer.iter().rev().filter(|turn| !turn.running) {
@@ -188,6 +195,7 @@ impl CodexAdapter {
         // Not where the server closed it in the meantime: then it is being asked for again.
         if slot.state.phase == Phase::Open && slot.state.detached.is_none() {
             self.say_reattached(at, out);
+            self.look_at_background_again(at, out);
         }
         // A stop that was asked for while there was no connection, or whose answer was lost with it.
         let state = &self.sessions.slot(at).state;

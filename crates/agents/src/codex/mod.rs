@@ -41,6 +41,7 @@ use crate::adapter::{Adapter, CannotTell, Incoming, Record, Shown, StateChange, 
 use crate::catalogue::{Catalogue, Model};
 use crate::rpc::{self, Dialect, Inbound, RpcError};
 use crate::sessions::{Sessions, kept};
+use background::BackgroundLook;
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
 use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SessionOptions, ThreadId};
 use serde_json::value::RawValue;
@@ -237,8 +238,9 @@ impl CodexAdapter {
                 self.steer_answered(at, submission, &turn, again, result, out);
             }
             Asked::Interrupt { turn, .. } => self.interrupt_answered(at, &turn, result, out),
-            Asked::Background { turn, child, looks, .. } => {
-                self.background_told(at, &turn, child.as_ref(), looks, &result, out);
+            Asked::Background { turn, child, looks, page, .. } => {
+                let look = BackgroundLook { turn, child, looks, page };
+                self.background_told(at, look, &result, out);
             }
         }
     }

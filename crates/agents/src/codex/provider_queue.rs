@@ -5,7 +5,7 @@
 //! without a user (measured), and the protocol has no pause that lasts. So a stop of ours withdraws what waits: first the
 //! journal has each message whole, then it is deleted there.
 
-use super::bounds::{MAX_QUEUED, MAX_WITHDRAWN_BYTES};
+use super::bounds::{MAX_QUEUED, MAX_QUEUED_ID_BYTES, MAX_WITHDRAWN_BYTES};
 use super::state::Asked;
 use super::{CodexAdapter, warn};
 use crate::adapter::Translated;
@@ -42,6 +42,7 @@ impl CodexAdapter {
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);
         let ids = waiting.iter().filter_map(|of| of.get("clientUserMessageId")?.as_str());
+        let ids = ids.filter(|id| id.len() <= MAX_QUEUED_ID_BYTES);
         for id in ids {
             // One that left the queue stays known: its turn comes after.
             if !thread.queued.iter().any(|known| known == id) {

@@ -175,6 +175,9 @@ pub(super) enum Asked {
         turn: ProviderTurn,
         child: Option<ThreadId>,
         looks: u32,
+        /// The page of this look, from 0.
+        #[serde(default)]
+        page: u32,
     },
     /// What was asked for a session that has left: its answer concerns nobody.
     Forgotten,
@@ -609,6 +612,9 @@ pub(super) struct Thread {
     /// [`super::bounds::MAX_QUEUED`].
     #[serde(default)]
     pub(super) withdrawn: Vec<String>,
+    /// Interrupted turns, each with the sub-agent whose it is, of which it is being asked whether a command of theirs runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) looked_for: Vec<(ProviderTurn, Option<ThreadId>)>,
     /// Frames that came while the thread was being opened, as they came. They are read when it is open.
     #[serde(default)]
     pub(super) early: Vec<String>,

@@ -257,7 +257,7 @@ impl CodexAdapter {
             self.ask_whether_it_runs(at, out);
         }
         if outcome == Outcome::Interrupted {
-            self.look_at_background(at, &id.into(), None, 0, out);
+            self.look_at_background(at, &id.into(), None, out);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::host::{Answered, Operation};
 use crate::hub::Hub;
 use crate::journal::{self, Line};
 use crate::keeping::Planted;
+use crate::linked::Linking;
 use crate::requests;
 use mainstay_agents::adapter::MAX_STATE_BYTES;
 use mainstay_core::content::{Failure, FailureCode};
@@ -68,6 +69,8 @@ pub(super) enum Then {
     Reconnect(ProcessKey),
     /// Note the thread in the keeper's folder, for readers without a database.
     NoteThread(ProcessKey, String),
+    /// Make a session of a conversation that another client of the process began.
+    Link(Box<Linking>),
 }
 
 /// Decided, not yet submitted.
@@ -400,6 +403,7 @@ impl Lane {
                 self.launch(*reserved);
             }
             Then::Remove(folder) => self.shared.remove_folder(folder),
+            Then::Link(linking) => drop(tokio::spawn(linking.run(self.shared.clone()))),
             Then::Close(of, order) => {
                 if self.process.as_ref().map(|process| process.key) == of {
                     self.order_close(order);
@@ -479,7 +483,9 @@ impl Lane {
                 | Then::Connect(_)
                 | Then::Reconnect(_)
                 | Then::Relink(_)
-                | Then::NoteThread(..) => {}
+                | Then::NoteThread(..)
+                // What said so is read again.
+                | Then::Link(_) => {}
             }
         }
         // Not durable this time either.
