@@ -444,9 +444,9 @@ impl Lane {
         let known = !error.is_refusal();
         let metrics = &self.shared.metrics;
         if known {
-            metrics.batches_failed.one()
+            metrics.batches_failed.one();
         } else {
-            metrics.batches_refused.one()
+            metrics.batches_refused.one();
         }
         // Also where the store decided against another session's part of the batch. Not where a newer owner has taken over.
         let stops_leave =
