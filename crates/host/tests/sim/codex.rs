@@ -55,8 +55,6 @@ pub(crate) struct Codex {
     turn: usize,
     lines: VecDeque<Value>,
     ids: u64,
-    /// It cannot read histories before things are calm.
-    cannot_list: bool,
     /// Answered request ids of the present connection, by number.
     answered: BTreeMap<u64, String>,
 }
@@ -64,7 +62,7 @@ pub(crate) struct Codex {
 const REFUSED: i64 = -32600;
 
 impl Codex {
-    pub(crate) fn new(token: &str, chance: &mut Chance) -> Self {
+    pub(crate) fn new(token: &str) -> Self {
         Self {
             token: token.to_owned(),
             alive: true,
@@ -73,7 +71,6 @@ impl Codex {
             turn: 0,
             lines: VecDeque::new(),
             ids: 0,
-            cannot_list: chance.hits(1, 4),
             answered: BTreeMap::new(),
         }
     }
@@ -300,11 +297,7 @@ impl Codex {
         }
     }
 
-    fn list(&mut self, id: Value, thread: &str, params: &Value, truth: &mut Truth) {
-        if self.cannot_list {
-            truth.unread.insert(thread.to_owned());
-            return self.refuse(id, "simulated: the history cannot be read");
-        }
+    fn list(&mut self, id: Value, thread: &str, params: &Value, truth: &Truth) {
         let Some(turns) = truth.histories.get(thread).filter(|turns| !turns.is_empty()) else {
             let why = format!("thread {thread} is not materialized yet; send a message first");
             return self.refuse(id, &why);
@@ -387,7 +380,6 @@ impl Codex {
         if !self.alive {
             return None;
         }
-        self.cannot_list &= !calm;
         if self.lines.is_empty() || self.connection.is_none() {
             self.act(calm, truth);
         }

@@ -72,7 +72,7 @@ impl World {
             dir: KeepersDir::new(home.join("keepers")),
             calm: false,
             kind,
-            inbox: if seed % 14 == 7 { 1 } else { 3 },
+            inbox: if seed % 14 == 7 && kind != AgentKind::Codex { 1 } else { 3 },
             account_home: home.join(ACCOUNT_HOME),
             bad,
             blind: false,
@@ -185,7 +185,7 @@ impl World {
         let spool = File::create(path)
             .map_err(|source| BirthError::Before(BeforeBirth::Io { doing: "make the spool", source }))?;
         let agent = match self.kind {
-            AgentKind::Codex => Agent::Codex(Codex::new(&spec.token, &mut self.chance)),
+            AgentKind::Codex => Agent::Codex(Codex::new(&spec.token)),
             AgentKind::Claude => {
                 let home = self.account_home.clone();
                 let claude = Claude::new(&spec.token, &spec.argv, home, &mut self.truth, &mut self.chance);
