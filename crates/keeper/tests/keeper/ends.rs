@@ -257,7 +257,7 @@ fn an_orphan_with_a_providers_variable_is_swept_unless_it_is_another_keepers() {
         .spawn()
         .expect("a marked process");
     let left = std::process::Command::new("/bin/sh")
-        .args(["-c", "/bin/sleep 600 > /dev/null & echo $!"])
+        .args(["-c", "/bin/sleep 600 > /dev/null 2>&1 & echo $!"])
         .env_clear()
         .env(&mine.0, &mine.1)
         .output()
