@@ -88,18 +88,24 @@ pub fn sibling_binary(name: &str) -> PathBuf {
 /// When nothing can be written at `path`.
 pub fn open_gate(path: &Path) {
     use std::io::Write;
+    use std::os::unix::fs::FileTypeExt;
     use std::os::unix::fs::OpenOptionsExt;
     let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("a flag");
-    let opened =
-        fs::OpenOptions::new().write(true).create(true).truncate(true).custom_flags(flags).open(path);
-    match opened {
-        Ok(mut gate) => gate.write_all(b"open\n").expect("open the gate"),
-        // A fifo, and the agent that made it is gone: whoever comes next finds a plain file.
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
-            let open = path.with_extension("open");
-            fs::write(&open, b"open\n").and_then(|()| fs::rename(&open, path)).expect("open the gate");
-        }
-        Err(error) => panic!("the gate {} cannot be opened: {error}", path.display()),
+    // For reading too: a fifo is then opened also while nobody stands there, be it that the agent that made it is gone, be it
+    // that it is just about to open it.
+    let mut gate = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(flags)
+        .open(path)
+        .unwrap_or_else(|error| panic!("the gate {} cannot be opened: {error}", path.display()));
+    gate.write_all(b"open\n").expect("open the gate");
+    if gate.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+        // Whoever comes next finds a plain file; whoever has the fifo open by now has what was written.
+        let open = path.with_extension("open");
+        fs::write(&open, b"open\n").and_then(|()| fs::rename(&open, path)).expect("open the gate");
     }
 }
 
