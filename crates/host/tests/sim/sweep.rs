@@ -13,6 +13,23 @@ use std::time::Instant;
 /// within the time that a test has.
 const SEEDS_OF_A_PART: u64 = 1_000;
 
+/// Seeds that show faults which are known and not mended yet. A run leaves them out, so that it tells of new ones; each is
+/// still run by itself and must still fail, so that the list shrinks with what is mended.
+const OPEN_FAULTS: &[(AgentKind, u64)] = &[
+    // At rest a message waits for the agent's start.
+    (AgentKind::Codex, 4_498),
+    // At rest a message is in doubt and being looked up; a turn of an earlier process stands in the history as running.
+    (AgentKind::Codex, 5_120),
+    // At rest a turn is open (both).
+    (AgentKind::Codex, 5_872),
+    (AgentKind::Codex, 7_523),
+    // A stop is blocked and a message waits behind it; the way out is said.
+    (AgentKind::Codex, 6_462),
+];
+
+/// Failures of one run that are told by their seeds; the first of them is told in full.
+const TOLD: usize = 20;
+
 /// Flavours of the simulation, by their names on a command line.
 pub(crate) const FLAVOURS: [(&str, AgentKind); 3] =
     [("codex", AgentKind::Codex), ("acp", AgentKind::Acp), ("claude", AgentKind::Claude)];
@@ -51,24 +68,34 @@ pub(crate) fn part(kind: AgentKind, number: u64) {
     sweep(kind, &AtomicU64::new(first), first + SEEDS_OF_A_PART);
 }
 
-/// Runs seeds until there are none left, and fails at the first that fails.
+/// Runs seeds until there are none left, and tells which failed.
 fn sweep(kind: AgentKind, next: &AtomicU64, end: u64) {
     let options = Options { heals: heals(), ..Options::default() };
     prepared(|home| {
         let begun = Instant::now();
         let (mut all, mut seeds) = (Covered::default(), 0_u32);
+        let mut failed: Vec<(u64, Failure)> = Vec::new();
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= end {
+            if seed >= end || failed.len() == TOLD {
                 break;
+            }
+            if OPEN_FAULTS.contains(&(kind, seed)) {
+                continue;
             }
             match run::seed(seed, home, kind, &options) {
                 Ok(covered) => {
                     seeds += 1;
                     all.add(&covered);
                 }
-                Err(failure) => fail(seed, home, kind, &failure),
+                Err(failure) => failed.push((seed, failure)),
             }
+        }
+        if let Some((seed, failure)) = failed.first() {
+            for (seed, failure) in &failed {
+                eprintln!("failed: {} {seed}: {}", name_of(kind), failure.why);
+            }
+            fail(*seed, home, kind, failure);
         }
         let took = begun.elapsed();
         let rate = f64::from(seeds) / took.as_secs_f64();
@@ -107,6 +134,20 @@ fn long_run() {
             }
         });
     }
+}
+
+#[test]
+fn known_faults_are_still_there() {
+    prepared(|home| {
+        for &(kind, seed) in OPEN_FAULTS {
+            let outcome = run::seed(seed, home, kind, &Options::default());
+            assert!(
+                outcome.is_err(),
+                "{} {seed} does not fail any more: take it from the list",
+                name_of(kind)
+            );
+        }
+    });
 }
 
 macro_rules! parts {
