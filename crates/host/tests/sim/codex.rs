@@ -305,7 +305,17 @@ impl Codex {
         let limit = params.get("limit").and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
         let from = params.get("cursor").and_then(Value::as_u64).and_then(|at| usize::try_from(at).ok());
         let (limit, from) = (limit.unwrap_or(10), from.unwrap_or(0));
-        let data: Vec<Value> = turns.iter().rev().skip(from).take(limit).map(Turn::json).collect();
+        let running = self.threads.get(thread).and_then(|thread| thread.running.as_ref());
+        let running = running.map(|running| running.id.clone());
+        // A turn that was cut off by its process's end, or copied by a fork while it ran, is an interrupted one (measured).
+        let shown = |turn: &Turn| {
+            let mut shown = turn.json();
+            if shown["status"] == "inProgress" && shown["id"].as_str() != running.as_deref() {
+                shown["status"] = "interrupted".into();
+            }
+            shown
+        };
+        let data: Vec<Value> = turns.iter().rev().skip(from).take(limit).map(shown).collect();
         let next = from + data.len();
         let cursor = (next < turns.len()).then_some(next);
         self.answer(id, json!({ "data": data, "nextCursor": cursor }));

@@ -13,20 +13,6 @@ use std::time::Instant;
 /// within the time that a test has.
 const SEEDS_OF_A_PART: u64 = 1_000;
 
-/// Seeds that show faults which are known and not mended yet. A run leaves them out, so that it tells of new ones; each is
-/// still run by itself and must still fail, so that the list shrinks with what is mended.
-const OPEN_FAULTS: &[(AgentKind, u64)] = &[
-    // At rest a message waits for the agent's start.
-    (AgentKind::Codex, 4_498),
-    // At rest a message is in doubt and being looked up; a turn of an earlier process stands in the history as running.
-    (AgentKind::Codex, 5_120),
-    // At rest a turn is open (both).
-    (AgentKind::Codex, 5_872),
-    (AgentKind::Codex, 7_523),
-    // A stop is blocked and a message waits behind it; the way out is said.
-    (AgentKind::Codex, 6_462),
-];
-
 /// Failures of one run that are told by their seeds; the first of them is told in full.
 const TOLD: usize = 20;
 
@@ -80,9 +66,6 @@ fn sweep(kind: AgentKind, next: &AtomicU64, end: u64) {
             if seed >= end || failed.len() == TOLD {
                 break;
             }
-            if OPEN_FAULTS.contains(&(kind, seed)) {
-                continue;
-            }
             match run::seed(seed, home, kind, &options) {
                 Ok(covered) => {
                     seeds += 1;
@@ -134,20 +117,6 @@ fn long_run() {
             }
         });
     }
-}
-
-#[test]
-fn known_faults_are_still_there() {
-    prepared(|home| {
-        for &(kind, seed) in OPEN_FAULTS {
-            let outcome = run::seed(seed, home, kind, &Options::default());
-            assert!(
-                outcome.is_err(),
-                "{} {seed} does not fail any more: take it from the list",
-                name_of(kind)
-            );
-        }
-    });
 }
 
 macro_rules! parts {
