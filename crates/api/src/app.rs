@@ -1,7 +1,6 @@
 //! What every handler shares.
 
 use crate::config::ApiConfig;
-use crate::metrics::HttpMetrics;
 use crate::stop::Stop;
 use mainstay_host::Host;
 use std::net::SocketAddr;
@@ -20,7 +19,6 @@ pub(crate) struct App {
     /// The bound Unix socket.
     pub(crate) socket: Option<PathBuf>,
     pub(crate) stop: Stop,
-    pub(crate) metrics: HttpMetrics,
     pub(crate) since: Instant,
     /// Held while options are read, changed and written, so that two changes at once are both made.
     pub(crate) changing: tokio::sync::Mutex<()>,

@@ -27,9 +27,7 @@ impl Session {
             }
         };
         // Before its turns, which belong to it.
-        let turns = said.iter().filter(|event| matches!(event, AgentEvent::TurnStarted { .. })).count();
-        let (how, brought_turns) = (ThreadOrigin::Adopted, turns as u64);
-        let linked = Event::ThreadLinked { thread, how, previous: None, cut: 0, brought_turns };
+        let linked = Event::ThreadLinked { thread, how: ThreadOrigin::Adopted, previous: None, cut: 0 };
         self.emit(out, moment.now, linked);
         for event in said {
             match event {

@@ -9,8 +9,7 @@ impl Session {
     #[must_use]
     pub fn next_deadline(&self) -> Option<i64> {
         if self.deleted {
-            // It may still be leaving a process that others use.
-            return self.leave_due_at();
+            return None;
         }
         [
             self.escalates_at(),

@@ -211,8 +211,7 @@ impl Run {
             };
             if stands == last && stands.1 == 0 {
                 quiet += 1;
-                // Together longer than any deadline after which a stop goes further.
-                self.pass(5_000).await;
+                self.pass(2_500).await;
             } else {
                 quiet = 0;
                 self.pass(210).await;

@@ -14,19 +14,20 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
 
+/// Inputs that may wait: small, so that a full inbox happens.
+const INBOX: usize = 3;
+
 #[derive(Debug)]
 struct Waiting {
     n: u64,
     payload: Vec<u8>,
 }
 
-/// What a keeper has room for, and what a full spool means, as the launch spec says.
+/// What a full spool means, as the launch spec says.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct SpoolBound {
     pub(crate) bytes: u64,
     pub(crate) at_limit: AtLimit,
-    /// How many inputs may wait: few, so that there is no room for one now and then.
-    pub(crate) inbox: usize,
 }
 
 /// How far a keeper is.
@@ -70,7 +71,7 @@ pub(crate) struct Keeper {
     end: u64,
     /// Up to where the host has committed.
     committed: u64,
-    bound: Bounds,
+    bound: SpoolBound,
     ordinary: VecDeque<Waiting>,
     urgent: VecDeque<Waiting>,
     unnumbered: VecDeque<Vec<u8>>,
@@ -109,7 +110,7 @@ impl Keeper {
         spool: File,
         agent: Agent,
         fence: u64,
-        bound: Bounds,
+        bound: SpoolBound,
         bad: Option<BadKeeper>,
         now: i64,
     ) -> Self {
@@ -307,13 +308,8 @@ impl Keeper {
             }
             ToKeeper::Connect => self.wants_connection = true,
             ToKeeper::Ping => self.tell(LinkEvent::Alive),
-            ToKeeper::Reconnect { instead_of } => {
-                if matches!(self.life, Life::Runs) && self.connection == Some(instead_of) {
-                    self.disconnect(DisconnectReason::Ordered, around);
-                    self.wants_connection = true;
-                }
-            }
-            ToKeeper::Unknown { .. } => {}
+            // No database is restored here: every keeper's connection is known.
+            ToKeeper::Reconnect { .. } | ToKeeper::Unknown { .. } => {}
         }
     }
 
@@ -353,7 +349,7 @@ impl Keeper {
             self.record_control(RecordKind::InputRefused, around.now, &Control::InputRefused { n, why });
             return self.tell(LinkEvent::Recorded { n });
         }
-        if self.ordinary.len() + self.urgent.len() >= self.bound.inbox {
+        if self.ordinary.len() + self.urgent.len() >= INBOX {
             return self.tell(LinkEvent::NotTaken { n });
         }
         self.marks.recorded = self.marks.recorded.max(n);

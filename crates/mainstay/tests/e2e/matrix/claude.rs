@@ -426,8 +426,10 @@ fn check(state: State, intervention: Intervention) {
     report().saw(state.name(), intervention.name(), &seen);
     cell.seat.end();
     let expected = claude_table::expected(state, intervention);
+    // The program races with itself in many cells (its tasks, its children, its own end): what becomes of messages and of
+    // the process is ours and is compared; the order is reported. `invariants` has checked that everything ended, once.
     assert!(
-        expected.iter().any(|row| seen.is(row)),
+        expected.iter().any(|row| seen.ends_as(row)),
         "{state:?} x {intervention:?}\nsaw {seen:#?}\nnot {expected:#?}"
     );
     let Seat { world, host, .. } = cell.seat;

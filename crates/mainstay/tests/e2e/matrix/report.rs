@@ -106,6 +106,12 @@ impl Seen {
         without_wait(self) == without_wait(expected)
     }
 
+    /// Whether all that came of it is what a row of the table says, in whatever order the program told it.
+    pub(super) fn ends_as(&self, expected: &Self) -> bool {
+        let ends = |seen: &Self| (seen.messages.clone(), seen.process.clone());
+        ends(self) == ends(expected)
+    }
+
     /// A row of the table behind its first cell.
     pub(super) fn row(&self) -> String {
         let Self { journal, turn, messages, asked, process, next } = self;
