@@ -444,7 +444,8 @@ state, in turn `t2`; `extra` is sent by the intervention, and `next` after all i
 message stands in what the model was given once if it was taken and never if not, that no command ran twice, that a reader who\n\
 comes late and one who takes pages see the same history without a hole, that everything that began ended once when the session\n\
 is stopped, and that no process is left. The agent proves that it has a message with its first answer: until then a death\n\
-leaves the message in doubt, and its transcript settles that when the next process starts.";
+leaves the message in doubt, and its transcript settles that when the next process starts. The program races with itself in many\n\
+cells: of a row, what became of messages and of the process is compared; the rest is what was seen, and another order may be.";
 
 fn report() -> Report {
     Report {
