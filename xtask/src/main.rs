@@ -6,8 +6,10 @@
 )]
 
 mod arrows;
+mod budget;
 mod cases;
 mod crash_matrix;
+mod dependencies;
 mod fuzz;
 mod lock;
 mod peers;
@@ -24,7 +26,9 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
 
   setup            install the pinned agents into .agents/, and cargo-nextest where it is missing
-  test             everything CI checks: set-up, tidy, format, build, lints, golden files, tests, doc tests
+  test             everything CI checks: set-up, tidy, dependencies, format, build, lints, golden files, tests, doc tests, fuzzed API
+  test --long      the same, then what does not fit into CI's minutes: more seeds, larger models, ignored tests, more fuzzing
+  budget           print the minutes that each step may take
   golden           write the golden files anew
   golden --check   compare them
   bench            build with optimisation and print the measured figures
@@ -37,6 +41,7 @@ usage: cargo xtask <task>
   sim replay SEED  how one seed comes about: [--flavour F] [--step], which waits for Enter after each step
   crash-matrix     kill each part at each point, and write docs/crash-matrix.md; --long: all protocols, 600 runs
   tidy             the project's own rules about its files
+  dependencies     licenses, bans and sources of everything that is linked
 ";
 
 fn main() -> ExitCode {
@@ -49,7 +54,13 @@ fn main() -> ExitCode {
     let root = workspace_root();
     let outcome = match words.as_slice() {
         ["setup"] => setup::run(&root).map_err(Into::into),
-        ["test"] => tasks::test(&root).map_err(Into::into),
+        ["test"] => tasks::test(&root, tasks::Length::Ci).map_err(Into::into),
+        ["test", "--long"] => tasks::test(&root, tasks::Length::Long).map_err(Into::into),
+        ["budget"] => {
+            print!("{}", budget::table());
+            return ExitCode::SUCCESS;
+        }
+        ["dependencies"] => dependencies::run(&root).map_err(Into::into),
         ["golden"] => tasks::golden(&root, tasks::Golden::Write).map_err(Into::into),
         ["golden", "--check"] => tasks::golden(&root, tasks::Golden::Check).map_err(Into::into),
         ["bench", "--peers", "--setup"] => peers::setup(&root).map_err(Into::into),

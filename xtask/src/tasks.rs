@@ -5,8 +5,12 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use crate::budget;
+use crate::crash_matrix::{self, MatrixError};
+use crate::dependencies::{self, DependencyError};
 use crate::fuzz::{self, FuzzError};
 use crate::setup::{self, SetupError};
+use crate::sim;
 use crate::tidy::{self, TidyError};
 
 /// Set for tests named `golden`: they write their files instead of comparing.
@@ -21,6 +25,12 @@ pub(crate) enum StepError {
     Failed { command: String, status: ExitStatus },
 }
 
+/// Seeds of the simulator in the long mode.
+const LONG_SEEDS: u64 = 20_000;
+
+/// Ignored tests that no other step of the long mode runs.
+const IGNORED_REST: &str = "package(mainstay-core) or package(mainstay-store)";
+
 /// Why `test` failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TestError {
@@ -30,6 +40,10 @@ pub(crate) enum TestError {
     Tidy(#[source] TidyError),
     #[error("fuzz")]
     Fuzz(#[source] FuzzError),
+    #[error("dependencies")]
+    Dependencies(#[source] DependencyError),
+    #[error("crash matrix")]
+    Crashes(#[source] MatrixError),
     #[error("{step}")]
     Step { step: &'static str, source: StepError },
 }
@@ -95,10 +109,22 @@ pub(crate) fn bench(root: &Path, rest: &[&str]) -> Result<(), StepError> {
     run_command(&mut bench)
 }
 
+/// How much is tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// What fits into the minutes of `budget`.
+    Ci,
+    /// And what does not.
+    Long,
+}
+
 /// Everything CI checks, quick refusals first; stops at the first failure and prints what each step took.
-pub(crate) fn test(root: &Path) -> Result<(), TestError> {
+pub(crate) fn test(root: &Path, length: Length) -> Result<(), TestError> {
     let mut times = Vec::new();
-    let outcome = steps(root, &mut times);
+    let outcome = steps(root, &mut times).and_then(|()| match length {
+        Length::Ci => Ok(()),
+        Length::Long => long_steps(root, &mut times),
+    });
     print_times(&times, outcome.is_ok());
     outcome
 }
@@ -116,6 +142,7 @@ fn steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), T
     };
     timed("setup", &mut || setup::run(root).map_err(TestError::Setup))?;
     timed("tidy", &mut || tidy::run(root).map_err(TestError::Tidy))?;
+    timed("dependencies", &mut || dependencies::run(root).map_err(TestError::Dependencies))?;
     timed("format", &mut || run("format", &["fmt", "--all", "--check"]))?;
     timed("build", &mut || run("build", &["build", "--workspace", "--bins"]))?;
     timed("clippy", &mut || {
@@ -136,12 +163,39 @@ fn steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), T
     timed("fuzz", &mut || fuzz::fuzz(root, fuzz::SECONDS_IN_TEST, &[]).map_err(TestError::Fuzz))
 }
 
+/// What does not fit into CI's minutes.
+fn long_steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), TestError> {
+    let mut timed = |step: &'static str, work: &mut dyn FnMut() -> Result<(), TestError>| {
+        println!("\n== {step}");
+        let begun = Instant::now();
+        let outcome = work();
+        times.push((step, begun.elapsed()));
+        outcome
+    };
+    timed("long: seeds", &mut || {
+        let many = sim::Asked::Run { seeds: LONG_SEEDS, first: 0, flavour: None };
+        sim::run(root, &many).map_err(|source| TestError::Step { step: "long: seeds", source })
+    })?;
+    timed("long: crashes", &mut || crash_matrix::run(root, true).map_err(TestError::Crashes))?;
+    timed("long: ignored", &mut || {
+        // What the simulator ignores is run above, or replays one seed.
+        let rest = [
+            "nextest",
+            "run",
+            "--profile",
+            "long",
+            "--workspace",
+            "--run-ignored",
+            "only",
+            "-E",
+            IGNORED_REST,
+        ];
+        run_command(&mut cargo(root, &rest))
+            .map_err(|source| TestError::Step { step: "long: ignored", source })
+    })
+}
+
 fn print_times(times: &[(&'static str, Duration)], passed: bool) {
-    println!("\n{:<12} {:>8}", "step", "minutes");
-    for (step, time) in times {
-        println!("{step:<12} {:>8.2}", time.as_secs_f64() / 60.0);
-    }
-    let all: Duration = times.iter().map(|(_, time)| *time).sum();
-    println!("{:<12} {:>8.2}", "all", all.as_secs_f64() / 60.0);
+    print!("\n{}", budget::compare(times));
     println!("{}", if passed { "passed" } else { "FAILED in the last step above" });
 }

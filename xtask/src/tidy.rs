@@ -26,6 +26,12 @@ const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), 
 /// Waiting for time instead of for what should happen.
 const SLEEPS: [&str; 2] = [concat!("thread::sl", "eep("), concat!("time::sl", "eep(")];
 
+/// The files that may hold unsafe code: where the kernel's interface, or counting what is allocated, leaves no other way. At most two.
+const UNSAFE_FILES: &[&str] = &["crates/keeper/src/run/descriptors.rs", "crates/core/tests/memory.rs"];
+
+/// The keyword, put together here so that this file does not find itself.
+const UNSAFE: &str = concat!("un", "safe");
+
 /// What a sleep in a test must say it is: the step of a poll with a deadline, or the chosen moment of a fault.
 const EXPLAINED_SLEEPS: [&str; 2] = ["// poll", "// fault"];
 
@@ -34,6 +40,18 @@ fn names_a_machine(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         !before.is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$' | '}'))
+    })
+}
+
+/// Whether a line of code has the word by itself: not in a comment, a text, or a longer name.
+fn uses_keyword(line: &str, word: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&code[..at], &code[at + word.len()..]);
+        before.matches('"').count() % 2 == 0
+            && !before.ends_with(is_name)
+            && after.starts_with([' ', '{', '('])
     })
 }
 
@@ -106,6 +124,9 @@ fn check_file(file: &Path, text: &str) -> Vec<String> {
         if !is_rust {
             continue;
         }
+        if uses_keyword(line, UNSAFE) && !UNSAFE_FILES.iter().any(|allowed| file == Path::new(allowed)) {
+            complaints.push(format!("{place}: {UNSAFE} code stands in the named files only"));
+        }
         // By convention test modules are the last thing in a file.
         in_tests |= line.trim_start().starts_with("#[cfg(test)]");
         for mark in UNFINISHED {
@@ -150,6 +171,11 @@ mod tests {
         assert_eq!(complaints("crates/a/tests/x.rs", &format!("std::{}d);", SLEEPS[0])).len(), 1);
         let unit = format!("fn a() {{}}\n#[cfg(test)]\nmod tests {{ fn b() {{ std::{}d); }} }}", SLEEPS[0]);
         assert_eq!(complaints("crates/a/src/x.rs", &unit).len(), 1);
+        for code in ["{ x() }", "fn f() {}", "impl Send for X {}"] {
+            assert_eq!(complaints("crates/a/src/x.rs", &format!("{UNSAFE} {code}")).len(), 1, "{code}");
+            assert_eq!(complaints(UNSAFE_FILES[0], &format!("{UNSAFE} {code}")), Vec::<String>::new());
+        }
+        assert!(UNSAFE_FILES.len() <= 2);
     }
 
     #[test]
@@ -158,6 +184,9 @@ mod tests {
         assert_eq!(complaints("crates/a/src/x.rs", &polling), Vec::<String>::new());
         let explained = format!("std::{}POLL_EVERY); // poll", SLEEPS[0]);
         assert_eq!(complaints("crates/a/tests/x.rs", &explained), Vec::<String>::new());
+        for fine in [format!("// {UNSAFE} code"), format!("let {UNSAFE}_ = 1;"), format!("\"{UNSAFE} x\"")] {
+            assert_eq!(complaints("crates/a/src/x.rs", &fine), Vec::<String>::new());
+        }
         let below = format!("\"$LAB/homes/x{}a.txt\"", MACHINE_PATHS[0]);
         assert_eq!(complaints("golden.txt", &below), Vec::<String>::new());
         assert_eq!(complaints("docs/common.md", "a list of what to do"), Vec::<String>::new());

@@ -7,6 +7,7 @@ use mainstay_core::{
     SubmissionId, ThreadId,
 };
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The most an adapter may keep per scope (one per connection, one per thread), in bytes. Over it the process is ended
@@ -191,8 +192,8 @@ pub struct SavedChild {
 pub struct KnownHistory {
     /// Its turns that ended there, the latest first.
     pub turns: Vec<HistoryPoint>,
-    /// Messages that may have arrived there.
-    pub in_doubt: Vec<SubmissionId>,
+    /// The ids of messages that stand there and that the session knows: its own, and those it showed before.
+    pub messages: BTreeSet<String>,
 }
 
 /// A part of an adapter's state that changed.

@@ -1,6 +1,7 @@
 //! What every handler shares.
 
 use crate::config::ApiConfig;
+use crate::metrics::HttpMetrics;
 use crate::stop::Stop;
 use mainstay_host::Host;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ pub(crate) struct App {
     /// The bound Unix socket.
     pub(crate) socket: Option<PathBuf>,
     pub(crate) stop: Stop,
+    pub(crate) metrics: HttpMetrics,
     pub(crate) since: Instant,
     /// Held while options are read, changed and written, so that two changes at once are both made.
     pub(crate) changing: tokio::sync::Mutex<()>,

@@ -10,6 +10,7 @@ use mainstay_core::{Command, Cursor, OperationKey, Reply};
 use mainstay_host::{Answered, Operation};
 use serde::Serialize;
 use std::sync::Arc;
+use tracing::Instrument;
 
 /// The header of a response that was given before.
 const REPLAY_HEADER: &str = "idempotent-replay";
@@ -108,11 +109,12 @@ pub(crate) async fn apart<T: Send + 'static>(
     let Ok(room) = app.commands.clone().try_acquire_owned() else {
         return Err(Problem::new(Code::Overloaded, format!("{MAX_COMMANDS} commands are under way already")));
     };
-    let carried_out = tokio::spawn(async move {
+    let carrying_out = async move {
         let outcome = command.await;
         drop(room);
         outcome
-    });
+    };
+    let carried_out = tokio::spawn(carrying_out.in_current_span());
     let lost = || Problem::new(Code::Internal, "the command failed; see the host's log");
     carried_out.await.map_err(|_| Problem { side_effect_possible: true, ..lost() })
 }

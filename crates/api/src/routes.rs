@@ -20,6 +20,7 @@ use mainstay_host::transfer::MEDIA_TYPE;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use tracing::Instrument;
 
 type Handling = Pin<Box<dyn Future<Output = Answer> + Send>>;
 type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
@@ -194,8 +195,8 @@ pub(crate) const ROUTES: &[Route] = &[
         Gives::Json(200, schema::<meta::Info>()),
         |call| Box::pin(meta::info(call)),
     ),
-    Route::get("/metrics", "Counters in the Prometheus text format.", Gives::Text, |call| {
-        Box::pin(meta::metrics(call))
+    Route::get("/metrics", "Metrics in the Prometheus text format; docs/metrics.md has their names.", Gives::Text, |call| {
+        Box::pin(crate::metrics::metrics(call))
     }),
     Route::get("/openapi.json", "This document.", Gives::Document, |call| Box::pin(meta::openapi(call))),
     Route::get(
@@ -414,6 +415,7 @@ for as long as it is read: the agent is not put to rest meanwhile. Not for agent
         Code::InvalidId,
         Code::SessionUnknown,
         Code::SessionUnreadable,
+        Code::NoTurn,
         Code::SubmissionState,
         Code::QueueFull,
         Code::Unsupported,
@@ -723,6 +725,12 @@ async fn no_sniff(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
+/// The route that a path belongs to, whatever the method. Of two that match the one with fewer parameters is meant.
+pub(crate) fn route_of(path: &str) -> Option<&'static str> {
+    let matching = ROUTES.iter().filter(|route| matches(route.path, path)).map(|route| route.path);
+    matching.min_by_key(|path| path.matches('{').count())
+}
+
 fn allowed_methods(path: &str) -> Vec<String> {
     ROUTES
         .iter()
@@ -783,7 +791,7 @@ async fn answer(
         return (route.run)(call).await;
     }
     // The client may go away: what was begun is carried out, and a retry with the same key gets its answer.
-    match tokio::spawn((route.run)(call)).await {
+    match tokio::spawn((route.run)(call).in_current_span()).await {
         Ok(answer) => answer,
         Err(failed) => {
             tracing::error!(route = route.path, %failed, "a handler failed");
@@ -805,6 +813,8 @@ mod tests {
         assert!(!matches("/v1/sessions/{session}", "/v1/sessions/"));
         assert!(!matches("/v1/sessions/{session}", "/v1/sessions/s1/queue"));
         assert_eq!(allowed_methods("/v1/sessions"), ["POST", "GET"]);
+        assert_eq!(route_of("/v1/sessions/s/queue/resume"), Some("/v1/sessions/{session}/queue/resume"));
+        assert_eq!(route_of("/nothing"), None);
     }
 
     #[test]

@@ -8,11 +8,12 @@ use crate::listen::Listeners;
 use crate::mutation::MAX_COMMANDS;
 use crate::origin;
 use crate::peer::{Peer, UnixPeer};
+use crate::request_id;
 use crate::routes;
 use crate::stop::Stop;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Request, Response};
+use axum::http::{Method, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -27,9 +28,37 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
-/// Connections at once. Further ones wait in the kernel's queue until one ends.
-const MAX_CONNECTIONS: usize = 1_024;
+/// Connections at once over TCP. Further ones wait in the kernel's queue until one ends.
+const MAX_TCP: usize = 768;
+/// Connections at once over the socket: room of its own, so that whoever fills TCP keeps no command line out.
+const MAX_UNIX: usize = 256;
+/// Of the descriptors that this process may have, connections get half: agents and files need the others.
+const DESCRIPTORS_FOR_CONNECTIONS: u64 = 2;
+
+/// Room for connections.
+struct Room {
+    tcp: Arc<Semaphore>,
+    unix: Arc<Semaphore>,
+}
+
+impl Room {
+    fn new() -> Self {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let all = limit.map_or(MAX_TCP + MAX_UNIX, |limit| {
+            usize::try_from(limit / DESCRIPTORS_FOR_CONNECTIONS).unwrap_or(usize::MAX)
+        });
+        let unix = MAX_UNIX.min(all / 4).max(1);
+        Self {
+            tcp: Arc::new(Semaphore::new(MAX_TCP.min(all.saturating_sub(unix)).max(1))),
+            unix: Arc::new(Semaphore::new(unix)),
+        }
+    }
+}
+
+/// Bytes of a path that are logged: longer than any route with two ids, and no client fills the log with one request.
+const LOGGED_PATH: usize = 512;
 /// How long a client may take to send a request's head, idle time between requests counted. Then it is disconnected.
 const HEAD_DEADLINE: Duration = Duration::from_secs(120);
 /// How long requests may take to end once the host was told to. Then they are cut.
@@ -45,13 +74,14 @@ pub async fn serve(host: Arc<Host>, config: ApiConfig, listeners: Listeners, sto
         bound: listeners.tcp_address(),
         socket: listeners.socket().map(ToOwned::to_owned),
         stop: stop.clone(),
+        metrics: crate::metrics::HttpMetrics::default(),
         since: Instant::now(),
         changing: tokio::sync::Mutex::default(),
         commands: Arc::new(Semaphore::new(MAX_COMMANDS)),
         uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
     });
     let router = routes::router(app.clone());
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let room = Room::new();
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
@@ -95,31 +125,37 @@ impl Client {
     }
 }
 
-async fn accept(listeners: &Listeners, room: &Arc<Semaphore>) -> io::Result<(OwnedSemaphorePermit, Client)> {
-    let permit = room.clone().acquire_owned().await.map_err(io::Error::other)?;
-    let client = tokio::select! {
-        accepted = accept_tcp(listeners.tcp.as_ref()) => accepted?,
-        accepted = accept_unix(listeners) => accepted?,
-    };
-    Ok((permit, client))
+async fn accept(listeners: &Listeners, room: &Room) -> io::Result<(OwnedSemaphorePermit, Client)> {
+    tokio::select! {
+        accepted = accept_tcp(listeners.tcp.as_ref(), &room.tcp) => accepted,
+        accepted = accept_unix(listeners, &room.unix) => accepted,
+    }
 }
 
-async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<Client> {
+async fn accept_tcp(
+    listener: Option<&TcpListener>,
+    room: &Arc<Semaphore>,
+) -> io::Result<(OwnedSemaphorePermit, Client)> {
     let Some(listener) = listener else { return std::future::pending().await };
+    let permit = room.clone().acquire_owned().await.map_err(io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps its delay");
     }
-    Ok(Client::Tcp(stream, Peer::Tcp(peer)))
+    Ok((permit, Client::Tcp(stream, Peer::Tcp(peer))))
 }
 
-async fn accept_unix(listeners: &Listeners) -> io::Result<Client> {
+async fn accept_unix(
+    listeners: &Listeners,
+    room: &Arc<Semaphore>,
+) -> io::Result<(OwnedSemaphorePermit, Client)> {
     let Some(unix) = &listeners.unix else { return std::future::pending().await };
+    let permit = room.clone().acquire_owned().await.map_err(io::Error::other)?;
     let (stream, _) = unix.listener.accept().await?;
     let credentials = stream.peer_cred()?;
     let pid = credentials.pid().filter(|&pid| pid > 0);
     let peer = UnixPeer { uid: credentials.uid(), pid, start_time: pid.and_then(origin::start_time) };
-    Ok(Client::Unix(stream, Peer::Unix(peer)))
+    Ok((permit, Client::Unix(stream, Peer::Unix(peer))))
 }
 
 async fn serve_connection<S>(stream: S, peer: Peer, app: Arc<App>, router: Router)
@@ -156,9 +192,34 @@ async fn handle(
     peer: Peer,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    if let Err(problem) = guard::check(app, &peer, request.method(), request.uri(), request.headers()) {
-        return Ok(problem.into_response());
+    let begun = Instant::now();
+    let id = request_id::of(request.headers());
+    let (method, route) = (request.method().clone(), routes::route_of(request.uri().path()));
+    let shown = id.to_str().unwrap_or_default();
+    // Paths hold ids; what stands in a query may be anything.
+    let path = request.uri().path();
+    let path = &path[..path.floor_char_boundary(LOGGED_PATH)];
+    let span = tracing::info_span!("request", id = shown, %method, path);
+    let answering = async {
+        if let Err(problem) = guard::check(app, &peer, request.method(), request.uri(), request.headers()) {
+            tracing::info!(code = problem.code.as_str(), "refused at the door");
+            return Ok(problem.into_response());
+        }
+        request.extensions_mut().insert(peer);
+        TowerToHyperService::new(router).call(request.map(Body::new)).await
+    };
+    let mut answered: Result<Response<Body>, Infallible> = answering.instrument(span.clone()).await;
+    if let Ok(response) = &mut answered {
+        let (status, took) = (response.status().as_u16(), begun.elapsed());
+        app.metrics.note(&method, route, status, took);
+        let _inside = span.enter();
+        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        if method == Method::GET || method == Method::HEAD {
+            tracing::debug!(status, took_us, "answered");
+        } else {
+            tracing::info!(status, took_us, "answered");
+        }
+        response.headers_mut().insert(request_id::HEADER, id);
     }
-    request.extensions_mut().insert(peer);
-    TowerToHyperService::new(router).call(request.map(Body::new)).await
+    answered
 }

@@ -4,7 +4,7 @@ use crate::stop::Stop;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, Response, header};
 use hyper::body::Frame;
-use mainstay_core::Cursor;
+use mainstay_core::{Cursor, RefusalCode};
 use mainstay_host::{Attached, Delivered, FeedDelivered, FeedSubscription, Host, HostError, Subscription};
 use mainstay_store::FeedRow;
 use serde_json::{Value, json};
@@ -236,7 +236,15 @@ impl Source for TerminalSource {
             _ = self.stop.asked() => return None,
             () = tokio::time::sleep(HEARTBEAT) => {}
         }
-        let still = self.host.terminal(&self.session).await.is_ok_and(|plan| plan.process == self.process);
+        let still = match self.host.terminal(&self.session).await {
+            Ok(plan) => plan.process == self.process,
+            Err(HostError::Refused(refusal)) => {
+                !matches!(refusal.code, RefusalCode::SubmissionState | RefusalCode::Unsupported)
+            }
+            Err(HostError::SessionUnknown(_)) => false,
+            // What could not be looked at is not gone.
+            Err(_) => true,
+        };
         if still {
             return Some(heartbeat(self.host.now()));
         }

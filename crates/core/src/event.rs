@@ -183,6 +183,9 @@ pub enum Event {
         /// came from. Their own events tell what they were.
         #[serde(default, skip_serializing_if = "is_zero")]
         cut: u64,
+        /// Turns of its past that the journal shows next, which ran elsewhere: no budget counts them.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        brought_turns: u64,
     },
     /// The message is durable.
     #[serde(rename = "submission.accepted")]

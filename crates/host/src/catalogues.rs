@@ -79,11 +79,13 @@ pub(crate) struct Catalogues {
     /// None: nothing is asked for and nothing kept.
     folder: Option<PathBuf>,
     known: Mutex<HashMap<String, KnownCatalogue>>,
+    /// Held while something is learnt: of two at once neither is to be lost.
+    learning: Mutex<()>,
 }
 
 impl Catalogues {
     pub(crate) fn below(home: &std::path::Path) -> Self {
-        Self { folder: Some(home.join(FOLDER)), known: Mutex::default() }
+        Self { folder: Some(home.join(FOLDER)), known: Mutex::default(), learning: Mutex::default() }
     }
 
     /// Whether anybody wants to know.
@@ -110,6 +112,7 @@ impl Catalogues {
 
     /// Keeps what an agent told. Blocking.
     pub(crate) fn learn(&self, scope: &str, told: Catalogue, version: Option<String>, as_of: i64) {
+        let _alone = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = self.of(scope);
         known.learn(told, version, as_of);
         if let Err(error) = self.write(scope, &known) {
@@ -131,9 +134,13 @@ impl Catalogues {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         // One for each writer, so that two at once leave one of both and no mixture.
         let temporary = path.with_extension(format!("{}.new", uuid::Uuid::now_v7().simple()));
+        let body = serde_json::to_vec(known)?;
         let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        file.write_all(&serde_json::to_vec(known)?)?;
-        fs::rename(temporary, path)
+        let written = file.write_all(&body).and_then(|()| fs::rename(&temporary, path));
+        if written.is_err() {
+            let _stays_at_worst = fs::remove_file(&temporary);
+        }
+        written
     }
 }
 

@@ -7,6 +7,7 @@ use crate::error::{HostError, StartError};
 use crate::hub::Hubs;
 use crate::keeping::{Blocking, Keepers, MachineClock, Planted, Seams};
 use crate::lane::{Created, Lane, LaneMessage, RegisterId, Shared};
+use crate::metrics::Metrics;
 use crate::recovery;
 use crate::registry::Registry;
 use crate::retention;
@@ -316,6 +317,19 @@ impl Host {
         request: NewSessionRequest,
         operation: Option<Operation>,
     ) -> Result<(SessionId, Answered), HostError> {
+        let submission = request.prompt.as_ref().map(|(submission, _)| submission.to_string());
+        let made = self.make(request, operation).await;
+        let id = made.as_ref().map_or("", |(id, _)| id.as_str());
+        log_command(id, submission.as_deref(), made.as_ref().map(|(_, answered)| answered));
+        self.count_command(made.as_ref().map(|(_, answered)| answered));
+        made
+    }
+
+    async fn make(
+        self: &Arc<Self>,
+        request: NewSessionRequest,
+        operation: Option<Operation>,
+    ) -> Result<(SessionId, Answered), HostError> {
         let _alone = self.alone(operation.as_ref()).await;
         if let Some(replay) = self.replay(operation.as_ref()).await? {
             return Ok((SessionId(String::new()), replay));
@@ -390,6 +404,22 @@ impl Host {
     /// # Errors
     /// [`HostError`]; nothing changed.
     pub async fn command(
+        self: &Arc<Self>,
+        session: &str,
+        command: Command,
+        operation: Option<Operation>,
+    ) -> Result<Answered, HostError> {
+        let submission = match &command {
+            Command::Send { submission, .. } => Some(submission.to_string()),
+            _ => None,
+        };
+        let outcome = self.carry_out(session, command, operation).await;
+        log_command(session, submission.as_deref(), outcome.as_ref());
+        self.count_command(outcome.as_ref());
+        outcome
+    }
+
+    async fn carry_out(
         self: &Arc<Self>,
         session: &str,
         command: Command,
@@ -516,7 +546,8 @@ impl Host {
         let committed = Cursor { epoch: row.epoch, seq: row.head };
         let after = after.unwrap_or(Cursor { epoch: row.epoch, seq: 0 });
         let (store, hubs) = ((self.store(), self.shared.blocking), self.shared.hubs.clone());
-        Ok(Subscription::new(store, hubs, row.key, hub, committed, after))
+        let metrics = self.shared.metrics.clone();
+        Ok(Subscription::new(store, (hubs, metrics), row.key, hub, committed, after))
     }
 
     /// Follows the host feed after a position.
@@ -533,6 +564,35 @@ impl Host {
     pub async fn let_age(&self) -> Result<(), HostError> {
         retention::trim_feed(&self.shared).await?;
         retention::let_age(&self.shared).await
+    }
+
+    /// What this host counts.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// Sessions that have a lane now.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.shared.registry.all().len()
+    }
+
+    /// Notes what became of a command.
+    fn count_command(&self, outcome: Result<&Answered, &HostError>) {
+        let metrics = &self.shared.metrics;
+        match outcome {
+            Ok(Answered { replayed: true, .. }) => metrics.commands_replayed.one(),
+            Ok(Answered { recorded: false, .. }) => metrics.commands_unrecorded.one(),
+            Ok(_) => metrics.commands_done.one(),
+            Err(
+                HostError::Storage(_)
+                | HostError::Read(_)
+                | HostError::Unreadable { .. }
+                | HostError::ShuttingDown,
+            ) => metrics.commands_failed.one(),
+            Err(_) => metrics.commands_refused.one(),
+        }
     }
 
     /// The feed's newest position.
@@ -614,6 +674,7 @@ impl Opening {
             catalogues,
             terminals: crate::terminals::Terminals::default(),
             hubs: Arc::new(Hubs::new(feed_head)),
+            metrics: Arc::default(),
             housekeeping: Arc::default(),
         });
         Ok(Self { shared, lock, plan })
@@ -654,6 +715,17 @@ pub(crate) async fn send_to_lane(shared: &Arc<Shared>, key: SessionKey, message:
             Err(returned) => message = returned.0,
         }
         tokio::task::yield_now().await;
+    }
+}
+
+/// Within the request's span, if a request asked: its id and the session's in one line.
+fn log_command(session: &str, submission: Option<&str>, outcome: Result<&Answered, &HostError>) {
+    match outcome {
+        Ok(answered) => {
+            let Answered { cursor, replayed, recorded, .. } = answered;
+            tracing::info!(session, submission, %cursor, replayed, recorded, "carried out");
+        }
+        Err(error) => tracing::info!(session, submission, %error, "not carried out"),
     }
 }
 

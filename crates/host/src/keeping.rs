@@ -132,7 +132,7 @@ pub enum Planted {
     FormerFence,
     /// A session's thread is not claimed for it.
     ClaimForgotten,
-    /// What an agent says is read before the session that it is about is known to have it.
+    /// A process is started before the session is durably bound to it.
     BoundLate,
     /// A keeper that does not answer is taken for gone, and its agent with it.
     SilenceIsDeath,
@@ -142,10 +142,14 @@ pub enum Planted {
     MatchedByOrder,
     /// An input that nobody knows about is taken for one that the agent never had.
     UnknownIsAbsent,
+    /// What nobody models is dropped, and nobody is told.
+    UnmodelledIsDropped,
     /// An input for which the keeper's inbox had no room is dropped, and nobody is told.
     NoRoomIsSilent,
     /// A session that cannot be loaded keeps the others of its process from being taken up.
     OneStopsAll,
+    /// Where the session that had heard the agent's handshake is not there, the others wait for it for ever.
+    HandshakeForgotten,
     /// Looking at a session starts its agent.
     ReadingStarts,
     /// A stop that the store refuses is not carried out.

@@ -11,14 +11,56 @@ use mainstay_core::work::ThreadSource;
 use mainstay_core::{LaunchSnapshot, SessionId, SessionOptions};
 use mainstay_store::ProcessKey;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
+
+/// How often it is tried where the store does not take it.
+const TRIES: u32 = 5;
+/// Pause between these tries: a store that is busy, or whose disk is full, is seldom well again sooner.
+const TRY_EVERY: Duration = Duration::from_secs(2);
+
+/// A conversation that is to become a session.
+#[derive(Debug)]
+pub(crate) struct Linking {
+    /// The process that has it.
+    pub(crate) process: ProcessKey,
+    /// What a session of that process is pinned to.
+    pub(crate) like: LaunchSnapshot,
+    /// The session in whose terminal it was begun.
+    pub(crate) beside: Option<SessionId>,
+    /// What was told of it.
+    pub(crate) appeared: Appeared,
+}
+
+impl Linking {
+    /// Makes the session. Where that fails, it is logged.
+    pub(crate) async fn run(self, shared: Arc<Shared>) {
+        let Self { process, like, beside, appeared } = self;
+        let mut tries = 1;
+        loop {
+            let linked = link(&shared, process, like.clone(), beside.clone(), appeared.clone()).await;
+            let error = match linked {
+                Ok(()) => return,
+                Err(error) => error,
+            };
+            let may_pass = matches!(error, HostError::Storage(_) | HostError::Read(_));
+            if !may_pass || tries == TRIES {
+                let thread = &appeared.thread;
+                tracing::warn!(%thread, %error, "a conversation of another client becomes no session");
+                return;
+            }
+            tries += 1;
+            tokio::time::sleep(TRY_EVERY).await;
+        }
+    }
+}
 
 /// Makes the session. `like` is what a session of the same process is pinned to; of it agent and account home are taken,
 /// because they are the process's. Where a session has the conversation already, nothing is done.
 ///
 /// # Errors
 /// [`HostError`]; nothing was made.
-pub(crate) async fn link(
+async fn link(
     shared: &Arc<Shared>,
     process: ProcessKey,
     like: LaunchSnapshot,

@@ -44,6 +44,7 @@ pub(crate) fn plan(config: &HostConfig, store: &dyn Store, keeping: &dyn Keeping
 /// Wakes every session that is owed something, all at once; one that fails stops no other.
 pub(crate) async fn recover(shared: &Arc<Shared>, plan: Plan) {
     let mut woken = Vec::with_capacity(plan.sessions.len());
+    shared.metrics.recoveries.add(u64::try_from(plan.sessions.len()).unwrap_or(u64::MAX));
     for (key, known) in plan.ahead {
         let (done, settled) = oneshot::channel();
         send_to_lane(shared, key, LaneMessage::FenceAhead { known, done }).await;

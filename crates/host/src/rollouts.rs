@@ -4,11 +4,12 @@
 use mainstay_agents::AgentKind;
 use mainstay_agents::codex::rollout::{self, Base, Head, MAX_RECORD_BYTES};
 use mainstay_core::ThreadId;
+use mainstay_core::agent::AgentEvent;
 use mainstay_core::session::Past;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// The variable that names the home.
@@ -27,6 +28,9 @@ const MAX_ENTRIES: usize = 100_000;
 const MAX_LISTED_BYTES: u64 = 512 << 10;
 /// The most of the file of names that is read, from its end.
 const MAX_NAMES_BYTES: u64 = 4 << 20;
+/// The most text of a past that is taken over. It becomes events in one transaction; of a longer one nothing is shown, and
+/// that is said.
+const MAX_PAST_BYTES: usize = 16 << 20;
 /// The longest preview, in characters.
 const MAX_PREVIEW_CHARS: usize = 160;
 
@@ -125,6 +129,9 @@ impl Rollouts {
             Ok(read) if read.head.thread != *thread => {
                 Err(format!("the record of thread {thread} is that of {}", read.head.thread))
             }
+            Ok(read) if text_of(&read.said) > MAX_PAST_BYTES => {
+                Err(format!("it has more than {MAX_PAST_BYTES} bytes of text"))
+            }
             Ok(read) => Ok(Past::Whole(read.said)),
             Err(error) => Err(error.to_string()),
         }
@@ -201,14 +208,31 @@ impl Rollouts {
             thread_name: Option<String>,
         }
         let mut names = HashMap::new();
-        let Ok(file) = File::open(self.home.join(NAMES)) else { return names };
-        for line in BufReader::new(file.take(MAX_NAMES_BYTES)).lines().map_while(Result::ok) {
-            if let Ok(Named { id, thread_name: Some(name) }) = serde_json::from_str(&line) {
+        let Ok(mut file) = File::open(self.home.join(NAMES)) else { return names };
+        let length = file.metadata().map_or(0, |meta| meta.len());
+        // The names that were given last stand at its end; a line that is cut in half there is none.
+        if file.seek(SeekFrom::Start(length.saturating_sub(MAX_NAMES_BYTES))).is_err() {
+            return names;
+        }
+        for line in BufReader::new(file.take(MAX_NAMES_BYTES)).split(b'\n').map_while(Result::ok) {
+            if let Ok(Named { id, thread_name: Some(name) }) = serde_json::from_slice(&line) {
                 names.insert(id, name);
             }
         }
         names
     }
+}
+
+/// How many bytes of text a past has.
+fn text_of(said: &[AgentEvent]) -> usize {
+    let of = |event: &AgentEvent| match event {
+        AgentEvent::ItemCompleted { text, fields, .. } => {
+            let fields = serde_json::to_vec(fields).map_or(0, |fields| fields.len());
+            text.as_ref().map_or(0, String::len).saturating_add(fields)
+        }
+        _ => 0,
+    };
+    said.iter().map(of).fold(0, usize::saturating_add)
 }
 
 /// The head of a record and the beginning of its first message.

@@ -5,6 +5,7 @@ use crate::error::HostError;
 use crate::hub::{FromRing, Hub, Hubs};
 use crate::journal::Line;
 use crate::keeping::Blocking;
+use crate::metrics::Metrics;
 use mainstay_core::Cursor;
 use mainstay_store::{FeedRow, PageLimit, SessionKey, Store};
 use serde::Serialize;
@@ -69,6 +70,7 @@ pub struct Subscription {
     store: Arc<dyn Store>,
     blocking: Blocking,
     hubs: Arc<Hubs>,
+    metrics: Arc<Metrics>,
     key: SessionKey,
     /// Always there until the drop, which gives it back.
     hub: Option<Arc<Hub>>,
@@ -80,6 +82,7 @@ pub struct Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
+        self.metrics.subscribers.down();
         if let Some(hub) = self.hub.take() {
             self.hubs.give_back(self.key, hub);
         }
@@ -90,7 +93,7 @@ impl Subscription {
     /// `committed` was read from the store after the hub was in place.
     pub(crate) fn new(
         (store, blocking): (Arc<dyn Store>, Blocking),
-        hubs: Arc<Hubs>,
+        (hubs, metrics): (Arc<Hubs>, Arc<Metrics>),
         key: SessionKey,
         hub: Arc<Hub>,
         committed: Cursor,
@@ -99,7 +102,8 @@ impl Subscription {
         hub.raise(committed);
         let head = hub.watch();
         let ahead = after > hub.head();
-        Self { store, blocking, hubs, key, hub: Some(hub), head, cursor: after, ahead }
+        metrics.subscribers.up();
+        Self { store, blocking, hubs, metrics, key, hub: Some(hub), head, cursor: after, ahead }
     }
 
     /// The last event given.
@@ -124,8 +128,14 @@ impl Subscription {
         }
         let lines = match self.hub.as_ref().map(|hub| hub.after(self.cursor, PULL_BYTES)) {
             Some(FromRing::UpToDate) | None => return Ok(Delivered::CaughtUp),
-            Some(FromRing::Lines(lines)) => lines,
-            Some(FromRing::Behind) => self.read_store().await?,
+            Some(FromRing::Lines(lines)) => {
+                self.metrics.ring_reads.one();
+                lines
+            }
+            Some(FromRing::Behind) => {
+                self.metrics.stored_reads.one();
+                self.read_store().await?
+            }
         };
         match lines.last() {
             Some(last) => {

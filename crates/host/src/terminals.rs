@@ -81,6 +81,14 @@ impl Drop for Attached {
     }
 }
 
+/// Whether nothing ever happened in a conversation that was begun here.
+fn has_no_message(session: &Session) -> bool {
+    let begun_here = session.launch.source.is_none();
+    let quiet =
+        session.turns.is_empty() && session.finished_turns.is_empty() && session.past_turns.is_empty();
+    begun_here && !session.thread_used && quiet
+}
+
 /// Has the lane look anew whether somebody needs the process.
 fn wake(shared: &Arc<Shared>, session: SessionKey) {
     let shared = shared.clone();
@@ -96,8 +104,8 @@ impl Host {
     /// How the agent's own terminal is started beside a session whose agent runs. Starts nothing.
     ///
     /// # Errors
-    /// A refusal: the agent has no such terminal (`unsupported`), or its process does not run with the conversation open
-    /// (`submission_state`); [`HostError`].
+    /// A refusal: the agent has no such terminal (`unsupported`), its conversation has no message yet (`no_turn`), or its
+    /// process does not run with the conversation open (`submission_state`); [`HostError`].
     pub async fn terminal(self: &Arc<Self>, session: &str) -> Result<TerminalPlan, HostError> {
         let (_, state) = self.state(session).await?;
         self.blocking_read(move |host| host.terminal_plan(&state)).await
@@ -109,6 +117,12 @@ impl Host {
         if !self.capabilities(&session.launch.agent)?.terminal {
             return Err(unsupported("terminal"));
         }
+        if has_no_message(session) {
+            // The agent has not saved it, so its terminal would find none (measured for Codex). Before anything is started.
+            let detail = "the conversation has no message yet, and the agent's terminal opens none that is empty; send a \
+                          message first";
+            return Err(HostError::Refused(Refusal::new(RefusalCode::NoTurn, detail.to_owned())));
+        }
         let refused =
             |detail: &str| HostError::Refused(Refusal::new(RefusalCode::SubmissionState, detail.to_owned()));
         let (Phase::Held, Some(process), Some(thread)) =
@@ -118,6 +132,9 @@ impl Host {
                 "the agent does not run, or its conversation is not open yet; start it first",
             ));
         };
+        if session.stopping.is_some() {
+            return Err(refused("the agent's process is being closed; start it again first"));
+        }
         let manifest = self.keeping().folder(process.as_str()).manifest().ok().flatten();
         let socket = manifest.and_then(|manifest| manifest.agent_socket);
         let socket = socket.ok_or_else(|| refused("the agent's process cannot be reached by a terminal"))?;

@@ -38,6 +38,26 @@ impl ProcessTable {
         self.processes.keys().copied()
     }
 
+    /// Whether nobody that lives has started `pid`, as far as it is not one of `together` itself: what is above them is the
+    /// machine's first process, or a gatherer of orphans, which stands just below that and above `us`.
+    pub(crate) fn is_orphan(&self, pid: i32, together: &HashSet<i32>, us: &[i32]) -> bool {
+        let mut at = pid;
+        for _ in 0..ANCESTRY_LIMIT {
+            let Some(stat) = self.get(at) else { return false };
+            let parent = stat.parent;
+            if parent <= 1 {
+                return true;
+            }
+            if !together.contains(&parent) {
+                let gathers = |parent_stat: &ProcessStat| parent_stat.parent <= 1 && us.contains(&parent);
+                // One that is not there any more has left its children to somebody else.
+                return self.get(parent).is_none_or(|stat| stat.is_dead || gathers(stat));
+            }
+            at = parent;
+        }
+        false
+    }
+
     /// All processes below `root`, without it.
     pub(crate) fn descendants(&self, root: i32) -> Vec<i32> {
         let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
@@ -86,6 +106,17 @@ pub(crate) fn self_and_ancestors() -> Vec<i32> {
     chain
 }
 
+/// Whose a process is, by its environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// It has the keeper's token.
+    Token,
+    /// It has a provider's variable, and no keeper's token. Other programs of this user may have started it.
+    Provider,
+    /// Neither, or it belongs to another keeper.
+    None,
+}
+
 /// Environment variables that mark the processes of one agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Marks {
@@ -105,22 +136,27 @@ impl Marks {
         Self { token: format!("{TOKEN_VARIABLE}={token}").into_bytes(), provider }
     }
 
-    /// Whether the environment that `pid` was started with carries a mark: the token, or a provider's variable
-    /// where no token says that it belongs to another keeper. Processes of other users cannot be read and
-    /// cannot be ours.
-    pub(crate) fn are_on(&self, pid: i32) -> bool {
+    /// What the environment that `pid` was started with says. Processes of other users cannot be read and cannot be ours.
+    pub(crate) fn on(&self, pid: i32) -> Mark {
         let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else {
-            return false;
+            return Mark::None;
         };
-        let mut has_provider = false;
+        let mut mark = Mark::None;
         for entry in environment.split(|&byte| byte == 0) {
             if entry.starts_with(TOKEN_VARIABLE.as_bytes()) && entry.get(TOKEN_VARIABLE.len()) == Some(&b'=')
             {
-                return entry == self.token;
+                return if entry == self.token { Mark::Token } else { Mark::None };
             }
-            has_provider |= self.provider.iter().any(|mark| mark == entry);
+            if self.provider.iter().any(|mark| mark == entry) {
+                mark = Mark::Provider;
+            }
         }
-        has_provider
+        mark
+    }
+
+    /// Whether it carries a mark of either kind.
+    pub(crate) fn are_on(&self, pid: i32) -> bool {
+        self.on(pid) != Mark::None
     }
 }
 

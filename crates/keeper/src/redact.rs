@@ -50,23 +50,75 @@ const MIN_AFTER_SCHEME: usize = 8;
 /// Reads lines in their order; a private key spans several.
 #[derive(Debug, Default)]
 pub struct Redactor {
-    in_private_key: bool,
+    /// Lines of a private key so far; None: outside of one.
+    in_private_key: Option<usize>,
+}
+
+/// The longest private key, in lines. What goes on longer is none: words about keys begin as keys do.
+const MAX_KEY_LINES: usize = 100;
+/// What may stand before the body of an encrypted private key.
+const KEY_HEADERS: [&str; 2] = ["Proc-Type:", "DEK-Info:"];
+
+/// Whether a line can be of a private key, behind its first one.
+fn is_of_key(line: &str) -> bool {
+    let line = line.trim();
+    let base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    line.bytes().all(base64) || KEY_HEADERS.iter().any(|header| line.starts_with(header))
+}
+
+/// Whether a word is, or ends with, a name whose value is a credential.
+fn is_name(word: &str) -> bool {
+    let word = word.trim_end_matches(TIES).to_ascii_lowercase();
+    NAMES.iter().any(|name| word.ends_with(name))
+}
+
+/// What ties a name to its value, beside what only quotes.
+const TIES: [char; 2] = [':', '='];
+
+/// A name whose value may be one of the next words.
+#[derive(Clone, Copy)]
+struct Named {
+    /// Where what was read of it ends.
+    end: usize,
+    /// A sign that ties it to a value was read.
+    tied: bool,
+}
+
+impl Named {
+    /// The name that holds for the word at `at`: between them stands only what quotes.
+    fn reaching(self, line: &str, at: usize) -> Option<Self> {
+        let between = line.get(self.end..at)?;
+        between.chars().all(|sign| matches!(sign, '"' | '\'' | '\\' | ' ' | '\t')).then_some(self)
+    }
 }
 
 impl Redactor {
     /// A line as it may be kept.
     pub fn line<'line>(&mut self, line: &'line str) -> Cow<'line, str> {
         let begins = line.contains("-----BEGIN") && line.contains("PRIVATE KEY");
-        if begins || self.in_private_key {
-            self.in_private_key = !line.contains("-----END");
+        let lines = if begins { Some(0) } else { self.in_private_key };
+        let ends = line.contains("-----END");
+        self.in_private_key = None;
+        if let Some(lines) =
+            lines.filter(|lines| begins || ends || (*lines < MAX_KEY_LINES && is_of_key(line)))
+        {
+            self.in_private_key = (!ends).then_some(lines + 1);
             let end = if line.ends_with('\n') { "\n" } else { "" };
             return Cow::Owned(format!("{MARK}{end}"));
         }
         let mut out: Option<String> = None;
         let mut written = 0;
         let mut after_scheme = false;
+        let mut named = None;
         for (at, word) in words(line) {
-            let value = credential(word, after_scheme);
+            let before = named.and_then(|named: Named| named.reaching(line, at));
+            let of_name = before.filter(|named| named.tied && looks_secret(word)).map(|_| word);
+            let value = of_name.or_else(|| credential(word, after_scheme));
+            let end = at + word.len();
+            named = match before {
+                Some(_) if word.chars().all(|sign| TIES.contains(&sign)) => Some(Named { end, tied: true }),
+                _ => is_name(word).then(|| Named { end, tied: word.ends_with(TIES) }),
+            };
             after_scheme = SCHEMES.iter().any(|scheme| word.eq_ignore_ascii_case(scheme));
             let Some(value) = value else { continue };
             let begin = at + word.len() - value.len();
@@ -113,12 +165,15 @@ fn credential(word: &str, after_scheme: bool) -> Option<&str> {
         return Some(value);
     }
     let lower = word.to_ascii_lowercase();
-    let (letters, digits) = (
-        value.bytes().any(|byte| byte.is_ascii_alphabetic()),
-        value.bytes().any(|byte| byte.is_ascii_digit()),
-    );
     let named = value.len() < word.len() && NAMES.iter().any(|name| lower.contains(name));
-    (named && letters && digits && value.len() >= MIN_KEY).then_some(value)
+    (named && looks_secret(value)).then_some(value)
+}
+
+/// Whether the value of such a name is one that nobody would say in a sentence.
+fn looks_secret(value: &str) -> bool {
+    value.len() >= MIN_KEY
+        && value.bytes().any(|byte| byte.is_ascii_alphabetic())
+        && value.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -141,6 +196,11 @@ mod tests {
             ("authorization: basic dXNlcjpwYXNzd29yZA==", "authorization: basic [redacted]"),
             ("OPENAI_API_KEY=0123456789abcdef0 is wrong", "OPENAI_API_KEY=[redacted] is wrong"),
             ("\"token\":\"eyJhbGciOi.eyJzdWIiOi.dozjgNryP4J3\"", "\"token\":\"[redacted]\""),
+            ("{\"api_key\":\"0123456789abcdef0\"}", "{\"api_key\":\"[redacted]\"}"),
+            ("{\\\"token\\\": \\\"0123456789abcdef0\\\"}", "{\\\"token\\\": \\\"[redacted]\\\"}"),
+            ("api_key: 0123456789abcdef0", "api_key: [redacted]"),
+            ("x-api-key = '0123456789abcdef0'", "x-api-key = '[redacted]'"),
+            ("Authorization: 0123456789abcdef0==", "Authorization: [redacted]"),
             ("sk-a1B2c3D4e5F6g7H8i9J0 sk-a1B2c3D4e5F6g7H8i9J1", "[redacted] [redacted]"),
         ] {
             assert_eq!(redacted(line), kept, "{line}");
@@ -151,6 +211,14 @@ mod tests {
     }
 
     #[test]
+    fn words_about_a_private_key_hide_nothing_that_follows() {
+        let said = "no -----BEGIN PRIVATE KEY----- was found\nthe next line\n";
+        assert_eq!(redacted(said), "[redacted]\nthe next line\n");
+        let long = format!("-----BEGIN PRIVATE KEY-----\n{}", "word\n".repeat(2 * MAX_KEY_LINES));
+        assert_eq!(redacted(&long).matches("word").count(), MAX_KEY_LINES + 1);
+    }
+
+    #[test]
     fn what_is_no_credential_is_kept_as_it_is() {
         for line in [
             "permission denied: /home/user/project/src/main.rs:12:5",
@@ -158,6 +226,7 @@ mod tests {
             "unexpected token: identifier at line 12",
             "the bearer is unknown",
             "GET https://api.test:8443/v1/models?limit=20 404",
+            "the token 0123456789abcdef0 was refused",
             "token: expected-a-closing-parenthesis",
             "",
             "\n",

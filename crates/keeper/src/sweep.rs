@@ -1,5 +1,6 @@
 //! What a host does after a keeper ended without proof: find everything of that agent and end it.
 
+use std::collections::HashSet;
 use std::io;
 
 use thiserror::Error;
@@ -8,7 +9,7 @@ use crate::cgroup::Cgroup;
 use crate::folder::{FolderError, KeeperFolder, LockSight};
 use crate::identity::IdentityCheck;
 use crate::manifest::{StrayOutcome, StrayReport};
-use crate::process_table::{Marks, ProcessTable, self_and_ancestors};
+use crate::process_table::{Mark, Marks, ProcessTable, self_and_ancestors};
 use crate::strays::end_all;
 
 /// What a sweep did. Nothing in `unproven` means: no process of this agent is left.
@@ -31,8 +32,8 @@ pub enum SweepError {
 }
 
 /// Ends every process of a dead keeper's agent: the recorded one with all below it, and every process that carries
-/// the keeper's token, or one of `provider_vars` (name and value) and no other keeper's token, in its
-/// environment. This process and its ancestors are never touched.
+/// the keeper's token in its environment, or one of `provider_vars` (name and value) and no other keeper's token, where no
+/// living process beside these has started it. This process and its ancestors are never touched.
 ///
 /// Variables that other programs of this user may carry too, such as a shared account folder, must not be given.
 pub fn sweep(folder: &KeeperFolder, provider_vars: &[(String, String)]) -> Result<SweepReport, SweepError> {
@@ -44,8 +45,16 @@ pub fn sweep(folder: &KeeperFolder, provider_vars: &[(String, String)]) -> Resul
     let cgroup =
         folder.manifest().ok().flatten().and_then(|it| it.cgroup).and_then(|it| Cgroup::existing(&it));
     let marks = Marks::new(&folder.token, provider_vars);
+    let us = self_and_ancestors();
     let find = |table: &ProcessTable| {
-        let mut pids: Vec<i32> = table.pids().filter(|&pid| marks.are_on(pid)).collect();
+        let (mut pids, mut marked) = (Vec::new(), Vec::new());
+        for pid in table.pids() {
+            match marks.on(pid) {
+                Mark::Token => pids.push(pid),
+                Mark::Provider => marked.push(pid),
+                Mark::None => {}
+            }
+        }
         if let Some(agent) = &agent
             && agent.check() == IdentityCheck::Matched
         {
@@ -53,9 +62,12 @@ pub fn sweep(folder: &KeeperFolder, provider_vars: &[(String, String)]) -> Resul
             pids.extend(table.descendants(agent.pid));
         }
         pids.extend(cgroup.iter().flat_map(Cgroup::members));
+        // The same conversation may be open in a program of the user's own: what that started has it above it.
+        let together: HashSet<i32> = pids.iter().chain(&marked).copied().collect();
+        pids.extend(marked.into_iter().filter(|&pid| table.is_orphan(pid, &together, &us)));
         pids
     };
-    let reports = end_all(&self_and_ancestors(), find, || ()).map_err(SweepError::Processes)?;
+    let reports = end_all(&us, find, || ()).map_err(SweepError::Processes)?;
     if let Some(cgroup) = &cgroup {
         cgroup.kill();
         cgroup.remove();

@@ -3,6 +3,7 @@
 use crate::client::{Client, ClientError};
 use crate::config::Settings;
 use crate::failure::{Exit, Failure};
+use crate::logging;
 use crate::output;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -20,8 +21,6 @@ const START_DEADLINE: Duration = Duration::from_secs(30);
 const OTHER_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between looks for that host.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A longer log is put aside when a host starts; the one put aside before goes.
-const MAX_LOG_BYTES: u64 = 16 * 1024 * 1024;
 /// What is shown of the log of a host that did not start.
 const LOG_TAIL_BYTES: u64 = 2_000;
 
@@ -33,7 +32,7 @@ pub(crate) async fn ensure_host(settings: &Settings, started_in: Option<&Path>) 
         Err(ClientError::NoHost(_)) => {}
         Err(error) => return Err(error.into()),
     }
-    let log = settings.home.join("logs").join("host.log");
+    let log = logging::file_of(&settings.home);
     let (begin, home_taken) = match start(&settings.home, started_in, &log).await {
         Ok(Started::Listening) => {
             output::note(&format!("started a host in the background (log: {})", log.display()));
@@ -64,9 +63,6 @@ enum Started {
 async fn start(home: &Path, started_in: Option<&Path>, log: &Path) -> std::io::Result<Started> {
     if let Some(folder) = log.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    }
-    if log.metadata().is_ok_and(|meta| meta.len() > MAX_LOG_BYTES) {
-        std::fs::rename(log, log.with_extension("log.1"))?;
     }
     let stderr = File::options().create(true).append(true).mode(0o600).open(log)?;
     let log_begin = stderr.metadata()?.len();

@@ -86,6 +86,10 @@ enum Command {
     /// Each finding has a stable code, a verdict (`ok`, `note`, `bad`), a detail, and what to do about it. Exit code 1 where
     /// one is bad. With --json each is one object: {"code", "what", "verdict", "detail", "mend"}.
     Doctor,
+    /// Show the host's log, or what an agent or its keeper wrote on standard error.
+    Logs(LogsArgs),
+    /// Write a file for a report: findings, versions, configuration, metrics, the log, no secrets and no content.
+    Support(SupportArgs),
     /// Show the registered agents.
     Agents,
     /// Show an agent's models as it listed them last.
@@ -528,6 +532,38 @@ pub(crate) struct RecoverArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// The host's log. The default.
+    #[arg(long, group = "whose")]
+    pub(crate) host: bool,
+    /// What the session's agent wrote on standard error.
+    #[arg(long, group = "whose", value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// What this keeper's agent wrote on standard error.
+    #[arg(long, group = "whose", value_name = "TOKEN")]
+    pub(crate) keeper: Option<String>,
+    /// With --keeper: what the keeper itself wrote.
+    #[arg(long, requires = "keeper")]
+    pub(crate) own: bool,
+    /// How many of the last lines.
+    #[arg(long, short = 'n', default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub(crate) lines: u32,
+    /// Stay, and print what is added.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SupportArgs {
+    /// The file. Default: `mainstay-support-` with the time, `.tar`, in the current folder. Nothing is overwritten.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// With this session's journal: its texts replaced by their lengths.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
     /// The session's id.
     #[arg(required_unless_present = "host", conflicts_with = "host")]
@@ -650,6 +686,10 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Tui(args) => commands::tui::open(&settings, &environment, &args, json).await,
                 Command::Archive(args) => commands::session::archive(&settings, &args, true, json).await,
                 Command::Unarchive(args) => commands::session::archive(&settings, &args, false, json).await,
+                Command::Logs(args) => commands::logs::print(&settings, &args).await,
+                Command::Support(args) => {
+                    commands::support::write(&settings, &environment, &args, json).await
+                }
                 _ => commands::agents::print(&settings, json).await,
             }
         }),

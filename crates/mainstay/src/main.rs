@@ -10,8 +10,10 @@ mod failure;
 mod follow;
 #[cfg(test)]
 mod golden;
+mod logging;
 mod output;
 mod sse;
+mod tar;
 
 use std::process::ExitCode;
 

@@ -202,6 +202,10 @@ pub trait Store: Send + Sync + Debug {
     fn feed_floor(&self) -> Result<u64, ReadError>;
     fn quarantine(&self, session: SessionKey) -> Result<QuarantinePage, ReadError>;
     fn counts(&self) -> Result<Counts, ReadError>;
+    /// Sessions on record, deleted ones too: without a look at every journal.
+    fn session_count(&self) -> Result<u64, ReadError> {
+        Ok(self.counts()?.sessions)
+    }
 
     /// Takes no further writes, commits those that wait, and ends. Blocks until that is done; calling it again
     /// does nothing.

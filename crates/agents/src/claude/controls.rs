@@ -28,6 +28,10 @@ impl ClaudeAdapter {
                     self.say(at, AgentEvent::ControlEnded { control: id.clone(), end }, out);
                     return Ok(());
                 }
+                if changed.personality.is_some() {
+                    let message = "this agent has no `personality`: it has no effect here";
+                    self.warn_at(at, message.to_owned(), out);
+                }
                 let frames = self.settings(at, changed);
                 if !self.await_settings(at, Some(id), changed, &frames) {
                     // In force already, or nothing that this agent has.

@@ -73,7 +73,7 @@ impl ClaudeAdapter {
         // What it was told is the agent's word, not the user's.
         events.retain(|event| !of_user(event));
         let left_out = events.len().saturating_sub(MAX_SHOWN_OF_CHILD);
-        for event in events.into_iter().skip(left_out) {
+        for event in latest(events, left_out) {
             let begun = match &event {
                 AgentEvent::ItemCompleted { key, kind, .. } if *kind != ItemKind::ToolCall => {
                     Some((key.clone(), *kind))
@@ -114,22 +114,27 @@ impl ClaudeAdapter {
         let on_it = branch(&rows);
         let is_on_it = on_it.iter().any(|row| std::ptr::eq(*row, &rows[place]));
         let after = |row: &&Value| rows[place + 1..].iter().any(|later| std::ptr::eq(later, *row));
-        let ours = |row: &Value| {
-            let uuid = text(row, "uuid").unwrap_or_default();
-            known.in_doubt.iter().any(|message| message.as_str() == uuid)
+        let is_known = |event: &AgentEvent| match event {
+            AgentEvent::ItemCompleted { key, .. } => known.messages.contains(key.as_str()),
+            _ => false,
         };
-        let mut foreign = 0;
+        let (mut foreign, mut familiar, mut shows) = (0, 0, false);
         let mut shown = Vec::new();
         for row in on_it.into_iter().filter(after) {
             let mut events = Vec::new();
             show(row, &mut HashMap::new(), &mut BTreeSet::new(), &mut events);
-            let said = events.iter().any(of_user);
-            foreign += usize::from(said && !ours(row));
-            if foreign > 0 {
+            let (known, new): (Vec<_>, Vec<_>) =
+                events.iter().filter(|event| of_user(event)).partition(|event| is_known(event));
+            familiar += known.len();
+            foreign += new.len();
+            // What is known, and what follows it, has its place in the session already.
+            shows = if new.is_empty() { shows && known.is_empty() } else { true };
+            if shows {
                 shown.push(row);
             }
         }
-        if !is_on_it {
+        // Said once: where nothing came but what is known, it was said before.
+        if !is_on_it && (foreign > 0 || familiar == 0) {
             let message = "the agent goes on from another branch of its history than the one of this session's last turn";
             self.warn_at(at, message.to_owned(), out);
         }
@@ -158,10 +163,25 @@ impl ClaudeAdapter {
             let message = format!("the conversation began earlier; {left_out} older entries are not shown");
             self.say(at, AgentEvent::Notice { level: NoticeLevel::Info, message, provider: None }, out);
         }
-        for event in events.into_iter().skip(left_out) {
+        for event in latest(events, left_out) {
             self.say(at, event, out);
         }
     }
+}
+
+/// The latest of them. The end of a call goes with its beginning: alone it would be shown as a call without a name.
+fn latest(mut events: Vec<AgentEvent>, left_out: usize) -> Vec<AgentEvent> {
+    events.drain(..left_out);
+    let mut begun = BTreeSet::new();
+    events.retain(|event| match event {
+        AgentEvent::ItemStarted { key, .. } => {
+            begun.insert(key.clone());
+            true
+        }
+        AgentEvent::ItemCompleted { key, kind: ItemKind::ToolCall, .. } => begun.contains(key),
+        _ => true,
+    });
+    events
 }
 
 fn rows_of(transcript: &[u8]) -> Vec<Value> {
@@ -248,9 +268,11 @@ fn show(
     events: &mut Vec<AgentEvent>,
 ) {
     let Some(uuid) = text(row, "uuid") else { return };
+    // One that went into a running turn stands in a row with another uuid than its own (measured).
+    let message = row.pointer("/attachment/source_uuid").and_then(Value::as_str).unwrap_or(uuid);
     let said = |words: &str| {
         let content = vec![json!({ "type": "text", "text": words })];
-        completed(ItemKey::from(uuid), ItemKind::UserMessage, ItemStatus::Completed, None, Some(content))
+        completed(ItemKey::from(message), ItemKind::UserMessage, ItemStatus::Completed, None, Some(content))
     };
     let own = |words: &str| !NOT_OF_THE_USER.iter().any(|start| words.trim_start().starts_with(start));
     match text(row, "type").unwrap_or_default() {
@@ -383,6 +405,19 @@ mod tests {
         assert_eq!(shown, expected);
     }
 
+    #[test]
+    fn the_end_of_a_call_goes_with_its_beginning() {
+        let call = json!({"type": "tool_use", "id": "t1", "name": "Bash", "input": {}});
+        let rows = [assistant("a1", "u1", "msg_1", call), result("r1", "a1", "t1")];
+        let mut events = Vec::new();
+        for row in &rows {
+            show(row, &mut HashMap::new(), &mut BTreeSet::new(), &mut events);
+        }
+        assert_eq!(events.len(), 2);
+        assert_eq!(latest(events.clone(), 0), events);
+        assert_eq!(latest(events, 1), []);
+    }
+
     fn changes(rows: &[Value], known: &KnownHistory) -> Vec<String> {
         let transcript = rows.iter().map(|row| format!("{row}\n")).collect::<String>();
         let (session, mut adapter) = (mainstay_core::SessionId::from("s"), ClaudeAdapter::new());
@@ -401,7 +436,12 @@ mod tests {
 
     fn known(message: &str) -> KnownHistory {
         let point = HistoryPoint { turn: "t".into(), submission: Some(message.into()), last_item: None };
-        KnownHistory { turns: vec![point], in_doubt: vec!["m3".into()] }
+        KnownHistory { turns: vec![point], messages: BTreeSet::from(["m3".to_owned(), "m4".to_owned()]) }
+    }
+
+    fn steered(uuid: &str, parent: &str, message: &str) -> Value {
+        let attachment = json!({"type": "queued_command", "prompt": "into it", "source_uuid": message});
+        row(uuid, Some(parent), json!({"type": "attachment", "attachment": attachment}))
     }
 
     #[test]
@@ -415,12 +455,21 @@ mod tests {
             user("m3", Some("a2"), "in doubt, and ours"),
         ];
         assert_eq!(changes(&rows, &known("m2")), [""; 0], "nothing happened");
-        rows.push(user("x1", Some("m3"), "from a terminal"));
+        rows.push(steered("att", "m3", "m4"));
+        assert_eq!(changes(&rows, &known("m2")), [""; 0], "ours, into a running turn");
+        rows.push(user("x1", Some("att"), "from a terminal"));
         rows.push(assistant("a3", "x1", "msg_3", said("three")));
         let shown = changes(&rows, &known("m2"));
         assert!(shown[0].contains("somebody else went on"), "{shown:?}");
         assert_eq!(shown[1..], ["UserMessage -", "AgentMessage three"]);
         assert_eq!(changes(&rows, &known("m9")), [""; 0], "what is not known is not told");
+        let mut shown_before = known("m2");
+        shown_before.messages.insert("x1".to_owned());
+        assert_eq!(changes(&rows, &shown_before), [""; 0], "it is told once");
+        rows.push(steered("att2", "a3", "x2"));
+        let shown = changes(&rows, &shown_before);
+        assert!(shown[0].contains("(1 messages)"), "{shown:?}");
+        assert_eq!(shown[1..], ["UserMessage -"], "what came since");
     }
 
     #[test]

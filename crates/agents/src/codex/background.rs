@@ -2,7 +2,7 @@
 //! began, and the server tells no end of it (measured). Its list of background terminals tells.
 
 use super::CodexAdapter;
-use super::bounds::MAX_BACKGROUND_LOOKS;
+use super::bounds::{MAX_BACKGROUND_LOOKS, MAX_BACKGROUND_PAGES, MAX_LOOKED_FOR};
 use super::open_items::cut;
 use super::state::{Asked, OpenItem};
 use crate::adapter::Translated;
@@ -16,6 +16,18 @@ fn may_never_have_begun(open: &OpenItem, turn: &ProviderTurn) -> bool {
     open.task && open.process.is_none() && open.turn == *turn
 }
 
+/// What is asked, and how often it was.
+pub(super) struct BackgroundLook {
+    /// The interrupted turn.
+    pub(super) turn: ProviderTurn,
+    /// The sub-agent whose turn it is.
+    pub(super) child: Option<ThreadId>,
+    /// From 1.
+    pub(super) looks: u32,
+    /// The page of this look, from 0.
+    pub(super) page: u32,
+}
+
 impl CodexAdapter {
     /// A turn was interrupted: asks which of its commands run, where that is not known.
     pub(super) fn look_at_background(
@@ -23,36 +35,81 @@ impl CodexAdapter {
         at: usize,
         turn: &ProviderTurn,
         child: Option<&ThreadId>,
-        looks: u32,
         out: &mut Translated,
     ) {
-        let slot = self.sessions.slot(at);
-        if !self.ready() || !slot.state.open_items.iter().any(|open| may_never_have_begun(open, turn)) {
+        let wanted = (turn.clone(), child.cloned());
+        let state = &self.sessions.slot(at).state;
+        if !state.open_items.iter().any(|open| may_never_have_begun(open, turn)) {
             return;
         }
-        let Some(thread) = child.cloned().or_else(|| slot.state.thread.clone()) else { return };
-        let asked = Asked::Background {
-            session: slot.session.clone(),
-            turn: turn.clone(),
-            child: child.cloned(),
-            looks: looks + 1,
+        if !state.looked_for.contains(&wanted) {
+            let looked_for = &mut self.sessions.change(at).looked_for;
+            looked_for.push(wanted);
+            let over = looked_for.len().saturating_sub(MAX_LOOKED_FOR);
+            looked_for.drain(..over);
+        }
+        self.look(
+            at,
+            BackgroundLook { turn: turn.clone(), child: child.cloned(), looks: 1, page: 0 },
+            None,
+            out,
+        );
+    }
+
+    /// The connection was lost, and with it the answers that were to come.
+    pub(super) fn look_at_background_again(&mut self, at: usize, out: &mut Translated) {
+        let asks = |asked: &Asked, wanted: &(ProviderTurn, Option<ThreadId>)| match asked {
+            Asked::Background { session, turn, child, .. } => {
+                *session == self.sessions.slot(at).session && (turn, child) == (&wanted.0, &wanted.1)
+            }
+            _ => false,
         };
-        self.read(asked, "thread/backgroundTerminals/list", json!({ "threadId": thread }), out);
+        let wanted = self.sessions.slot(at).state.looked_for.clone();
+        let lost: Vec<_> =
+            wanted.into_iter().filter(|wanted| !self.asking().any(|asked| asks(asked, wanted))).collect();
+        for (turn, child) in lost {
+            self.look(at, BackgroundLook { turn, child, looks: 1, page: 0 }, None, out);
+        }
+    }
+
+    fn look(&mut self, at: usize, look: BackgroundLook, cursor: Option<&Value>, out: &mut Translated) {
+        let slot = self.sessions.slot(at);
+        if !slot.state.open_items.iter().any(|open| may_never_have_begun(open, &look.turn)) {
+            let wanted = (look.turn, look.child);
+            self.sessions.change(at).looked_for.retain(|of| *of != wanted);
+            return;
+        }
+        if !self.ready() {
+            return;
+        }
+        let BackgroundLook { turn, child, looks, page } = look;
+        let Some(thread) = child.clone().or_else(|| slot.state.thread.clone()) else { return };
+        let mut params = json!({ "threadId": thread });
+        if let Some(cursor) = cursor {
+            params["cursor"] = cursor.clone();
+        }
+        let asked = Asked::Background { session: slot.session.clone(), turn, child, looks, page };
+        self.read(asked, "thread/backgroundTerminals/list", params, out);
     }
 
     pub(super) fn background_told(
         &mut self,
         at: usize,
-        turn: &ProviderTurn,
-        child: Option<&ThreadId>,
-        looks: u32,
+        look: BackgroundLook,
         result: &Result<Value, RpcError>,
         out: &mut Translated,
     ) {
-        // What cannot be asked, or not whole, is not known to be over.
-        let Ok(result) = result else { return };
-        let whole = result.get("nextCursor").is_none_or(Value::is_null);
-        let Some(listed) = result.get("data").and_then(Value::as_array).filter(|_| whole) else { return };
+        let last_look = look.looks >= MAX_BACKGROUND_LOOKS;
+        let next = BackgroundLook { looks: look.looks + 1, page: 0, ..look };
+        let listed = result.as_ref().ok().and_then(|result| result.get("data")?.as_array());
+        let Some(listed) = listed else {
+            // What cannot be asked is not known to be over; it is asked again on the next connection.
+            if !last_look {
+                self.look(at, next, None, out);
+            }
+            return;
+        };
+        let (turn, child) = (&next.turn, next.child.as_ref());
         let running: Vec<(ItemKey, Option<String>)> = listed
             .iter()
             .filter_map(|terminal| {
@@ -61,30 +118,32 @@ impl CodexAdapter {
                 Some((self.item_key(child, item), process))
             })
             .collect();
-        let mut over = Vec::new();
-        let last_look = looks >= MAX_BACKGROUND_LOOKS;
         let thread = self.sessions.change(at);
-        thread.open_items.retain_mut(|open| {
-            if !may_never_have_begun(open, turn) {
-                return true;
-            }
+        for open in thread.open_items.iter_mut().filter(|open| may_never_have_begun(open, turn)) {
             if let Some((_, process)) = running.iter().find(|(key, _)| *key == open.key) {
                 open.process.clone_from(process);
-                return true;
             }
-            if last_look {
-                over.push(open.clone());
+        }
+        let more = result.as_ref().ok().and_then(|result| result.get("nextCursor"));
+        if let Some(cursor) = more.filter(|cursor| !cursor.is_null()) {
+            if look.page + 1 < MAX_BACKGROUND_PAGES {
+                let further = BackgroundLook { looks: look.looks, page: look.page + 1, ..next };
+                self.look(at, further, Some(cursor), out);
             }
-            !last_look
-        });
-        let session = self.sessions.slot(at).session.clone();
-        for open in over {
-            let key = open.key.clone();
-            let ended = cut(open, ItemStatus::Incomplete);
-            out.say(&session, ended);
-            out.say(&session, super::open_items::task_ended(&key, ItemStatus::Incomplete));
+            return;
+        }
+        if last_look {
+            let over: Vec<OpenItem> =
+                thread.open_items.extract_if(.., |open| may_never_have_begun(open, turn)).collect();
+            let session = self.sessions.slot(at).session.clone();
+            for open in over {
+                let key = open.key.clone();
+                let ended = cut(open, ItemStatus::Incomplete);
+                out.say(&session, ended);
+                out.say(&session, super::open_items::task_ended(&key, ItemStatus::Incomplete));
+            }
         }
         // One that is just ending is told by its item a moment later.
-        self.look_at_background(at, turn, child, looks, out);
+        self.look(at, next, None, out);
     }
 }

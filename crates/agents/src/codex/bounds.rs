@@ -34,6 +34,13 @@ pub(super) const MAX_BESIDE_LOOKS: u32 = 20;
 /// is forgotten: its turn then says that another client began it.
 pub(super) const MAX_QUEUED: usize = 32;
 
+/// The longest message in Codex's own queue, in bytes of JSON, that a stop withdraws: the journal keeps it whole. A longer
+/// one stays there, with a notice.
+pub(super) const MAX_WITHDRAWN_BYTES: usize = 64 * 1024;
+/// The longest of these ids that is known; ids of ours are much shorter. A turn of a message with a longer one says that
+/// another client began it.
+pub(super) const MAX_QUEUED_ID_BYTES: usize = 128;
+
 /// The longest message, in bytes of JSON, that is kept to be given a second time where another turn runs than the one
 /// that was expected. A longer one returns to the queue instead.
 pub(super) const MAX_STEER_BYTES: usize = 16 * 1024;
@@ -88,3 +95,10 @@ pub(super) const MAX_ANSWER_BYTES: usize = 8 * 1024;
 /// How often the server is asked whether a command runs of which it never named the process, after its turn was interrupted.
 /// Absent each time, it never began. More than once, because the end of one that ran is told a moment after it left the list.
 pub(super) const MAX_BACKGROUND_LOOKS: u32 = 5;
+
+/// Pages of the list of running commands that are asked for in one look. What is on none of them is not known to be over.
+pub(super) const MAX_BACKGROUND_PAGES: u32 = 10;
+
+/// Interrupted turns whose commands are asked for again after a connection was lost. The oldest is forgotten: its command
+/// stays a task until its process ends.
+pub(super) const MAX_LOOKED_FOR: usize = 16;

@@ -268,7 +268,7 @@ impl CodexAdapter {
         self.tell_tasks(at, id, Some(child), out);
         self.forget_requests_of(at, Some(child), id);
         if turn.get("status").is_some_and(|status| status == "interrupted") {
-            self.look_at_background(at, &id.into(), Some(child), 0, out);
+            self.look_at_background(at, &id.into(), Some(child), out);
         }
         let was = self.change_child(at, child, |of| of.turn.take_if(|of| of.as_str() == id));
         if was.flatten().is_none() {

@@ -5,6 +5,7 @@ use super::state::{Asked, Handshake, PendingSettings, Phase};
 use super::{CodexAdapter, catalogue, errors, goals, threads};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc::RpcError;
+use mainstay_core::agent::NoticeLevel;
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::work::{Control, ControlEnd};
 use mainstay_core::{AgentEvent, ControlId, ProviderTurn, SessionOptions, ThreadId};
@@ -63,6 +64,12 @@ impl CodexAdapter {
         };
         if matches!(control, Control::PauseGoal) {
             self.sessions.change(at).goal_pausing = true;
+        }
+        if let Control::SetOptions { changed, .. } = control
+            && changed.thinking.is_some()
+        {
+            let message = "this agent has no `thinking`: it has no effect here".to_owned();
+            out.say(&session, AgentEvent::Notice { level: NoticeLevel::Warning, message, provider: None });
         }
         let asked = Asked::Control { session, control: id.clone(), after: question.after };
         let frame = self.ask(asked, question.method, question.params);

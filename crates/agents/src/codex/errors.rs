@@ -7,13 +7,16 @@ use crate::adapter::Translated;
 use crate::rpc::RpcError;
 use crate::sessions;
 use mainstay_core::content::{Failure, FailureCode, Outcome};
-use mainstay_core::{AgentEvent, ItemKey};
+use mainstay_core::{AgentEvent, ItemKey, ProviderTurn};
 use serde_json::{Value, json};
 
 /// The server's code for `Server overloaded; retry later.`.
 const OVERLOADED: i64 = -32001;
 /// The longest report of the account's limits that is kept, in bytes of JSON; a longer one is not.
 const MAX_LIMITS_BYTES: usize = 4 * 1024;
+
+/// The longest id of a turn that is taken from a refusal, in bytes; a longer one is none.
+const MAX_TURN_ID_BYTES: usize = 128;
 
 /// Refusals that we act on (texts measured with codex-cli 0.171.0).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +71,19 @@ pub(super) fn classify(error: &RpcError) -> Refused {
     } else {
         Refused::Other
     }
+}
+
+/// The turn that runs, where a refusal names it in place of the one that was asked for: `… but found X`, with or without
+/// backticks (measured).
+pub(super) fn other_active_turn(error: &RpcError) -> Option<ProviderTurn> {
+    if classify(error) != Refused::OtherActiveTurn {
+        return None;
+    }
+    let (_, named) = error.message.rsplit_once("but found ")?;
+    let named = named.trim().trim_matches('`');
+    let is_id = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let fits = !named.is_empty() && named.len() <= MAX_TURN_ID_BYTES && named.bytes().all(is_id);
+    fits.then(|| ProviderTurn::from(named))
 }
 
 /// The failure of a refused request, in the server's own words.

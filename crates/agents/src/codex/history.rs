@@ -127,6 +127,13 @@ impl CodexAdapter {
         }
         self.open_for_use(at, true, out);
         let newer = if look.page == 0 { self.newer_than_past(at, page, out) } else { &[] };
+        if look.page > 0
+            && matches!(self.sessions.slot(at).context.past, Some(Shown::Nothing | Shown::UpTo(_)))
+        {
+            // The pages before are gone; what they had cannot be told from what was shown.
+            let message = "turns that ran since the conversation's past was read may not be shown";
+            warn(out, &session, message.to_owned(), None);
+        }
         // Told last, and not to be taken for over meanwhile.
         let runs = self.sessions.change(at).running.take();
         for turn in newer.iter().rev().filter(|turn| !turn.running) {
@@ -188,6 +195,7 @@ impl CodexAdapter {
         // Not where the server closed it in the meantime: then it is being asked for again.
         if slot.state.phase == Phase::Open && slot.state.detached.is_none() {
             self.say_reattached(at, out);
+            self.look_at_background_again(at, out);
         }
         // A stop that was asked for while there was no connection, or whose answer was lost with it.
         let state = &self.sessions.slot(at).state;
@@ -292,9 +300,9 @@ impl CodexAdapter {
         }
     }
 
-    /// The history cannot tell how the turn ended that ran when the connection was lost: the thread's status tells
-    /// whether it did.
-    fn ask_whether_it_runs(&mut self, at: usize, out: &mut Translated) {
+    /// Nothing tells how the turn ended that ran when the connection was lost, or in whose place another one ended: the
+    /// thread's status tells whether it did.
+    pub(super) fn ask_whether_it_runs(&mut self, at: usize, out: &mut Translated) {
         let slot = self.sessions.slot(at);
         let (Some(running), Some(thread)) = (&slot.state.running, &slot.state.thread) else { return };
         let asked = Asked::StillRuns { session: slot.session.clone(), turn: running.turn.clone() };
@@ -318,7 +326,7 @@ impl CodexAdapter {
         }
         let failure = Failure::new(
             FailureCode::Protocol,
-            "the turn ended while the connection was lost, and the thread's history cannot be read",
+            "the turn is over, and neither the agent nor the thread's history tells how it ended",
         );
         self.say_turn_over(at, turn.as_str(), Outcome::Lost, Some(failure), out);
     }

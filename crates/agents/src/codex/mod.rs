@@ -41,6 +41,7 @@ use crate::adapter::{Adapter, CannotTell, Incoming, Record, Shown, StateChange, 
 use crate::catalogue::{Catalogue, Model};
 use crate::rpc::{self, Dialect, Inbound, RpcError};
 use crate::sessions::{Sessions, kept};
+use background::BackgroundLook;
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
 use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SessionOptions, ThreadId};
 use serde_json::value::RawValue;
@@ -221,6 +222,7 @@ impl CodexAdapter {
             Asked::RevertProof { control, turn, .. } => self.revert_proven(at, control, &turn, &result, out),
             Asked::Close { .. } => self.thread_left(at, out),
             Asked::Queue { .. } => self.queue_listed(at, &result, out),
+            Asked::Withdraw { message, .. } => self.withdrawal_answered(at, &message, result, out),
             Asked::ReattachChild { child, .. } => self.child_reattached(at, &child, &result, out),
             Asked::ChildHistory { child, .. } => self.child_history(at, &child, &result, out),
             Asked::Open { .. } => self.opened(at, result, out),
@@ -236,8 +238,9 @@ impl CodexAdapter {
                 self.steer_answered(at, submission, &turn, again, result, out);
             }
             Asked::Interrupt { turn, .. } => self.interrupt_answered(at, &turn, result, out),
-            Asked::Background { turn, child, looks, .. } => {
-                self.background_told(at, &turn, child.as_ref(), looks, &result, out);
+            Asked::Background { turn, child, looks, page, .. } => {
+                let look = BackgroundLook { turn, child, looks, page };
+                self.background_told(at, look, &result, out);
             }
         }
     }

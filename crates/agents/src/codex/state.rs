@@ -137,6 +137,11 @@ pub(super) enum Asked {
     Queue {
         session: SessionId,
     },
+    /// `thread/queue/delete` of the message with this id.
+    Withdraw {
+        session: SessionId,
+        message: String,
+    },
     /// The newest turn of a thread that another client began: without one it cannot be taken up.
     Beside {
         thread: ThreadId,
@@ -170,6 +175,9 @@ pub(super) enum Asked {
         turn: ProviderTurn,
         child: Option<ThreadId>,
         looks: u32,
+        /// The page of this look, from 0.
+        #[serde(default)]
+        page: u32,
     },
     /// What was asked for a session that has left: its answer concerns nobody.
     Forgotten,
@@ -184,6 +192,7 @@ impl Asked {
             | Self::Close { session }
             | Self::Open { session }
             | Self::Queue { session }
+            | Self::Withdraw { session, .. }
             | Self::Unarchive { session }
             | Self::Reattach { session }
             | Self::Status { session }
@@ -233,7 +242,7 @@ impl Asked {
             Self::Background { .. } => "what runs in the background",
             Self::Control { .. } | Self::RevertProof { .. } => "an order",
             Self::Close { .. } => "leaving the thread",
-            Self::Queue { .. } => "the agent's own queue",
+            Self::Queue { .. } | Self::Withdraw { .. } => "the agent's own queue",
             Self::Catalogue(_) => "models and account",
             Self::Forgotten => "something for a session that left",
         }
@@ -396,6 +405,16 @@ pub(super) struct Interrupt {
     pub(super) tries: u32,
     /// The last try came too early: once more at the next record of the thread.
     pub(super) due: bool,
+    /// The server said that this turn runs in its place: it is stopped under this id. Looked for once.
+    #[serde(default)]
+    pub(super) found: Option<ProviderTurn>,
+}
+
+impl Interrupt {
+    /// One that was not tried yet.
+    pub(super) const fn of(turn: Option<ProviderTurn>, due: bool) -> Self {
+        Self { turn, tries: 0, due, found: None }
+    }
 }
 
 /// An item that began and has not ended.
@@ -586,6 +605,16 @@ pub(super) struct Thread {
     /// How many were said to wait there.
     #[serde(default)]
     pub(super) queued_told: usize,
+    /// A stop withdraws what waits there: a turn that one of them starts all the same is to be stopped.
+    #[serde(default)]
+    pub(super) queue_stopping: bool,
+    /// The server's ids of those that are being withdrawn, so that none is told twice. At most
+    /// [`super::bounds::MAX_QUEUED`].
+    #[serde(default)]
+    pub(super) withdrawn: Vec<String>,
+    /// Interrupted turns, each with the sub-agent whose it is, of which it is being asked whether a command of theirs runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) looked_for: Vec<(ProviderTurn, Option<ThreadId>)>,
     /// Frames that came while the thread was being opened, as they came. They are read when it is open.
     #[serde(default)]
     pub(super) early: Vec<String>,

@@ -92,8 +92,11 @@ impl CodexAdapter {
             return;
         };
         let refused = errors::classify(&error);
-        if refused == Refused::OtherActiveTurn && !again && self.steer_again(at, turn, &submission, out) {
-            return;
+        if refused == Refused::OtherActiveTurn && !again {
+            let runs = errors::other_active_turn(&error);
+            if self.steer_again(at, turn, runs, &submission, out) {
+                return;
+            }
         }
         self.sessions.change(at).input = None;
         let event = match refused {
@@ -110,17 +113,18 @@ impl CodexAdapter {
         out.say(&self.sessions.slot(at).session, event);
     }
 
-    /// Gives the message into the turn that is known to run in place of the one that was named. False: none is known,
-    /// or the message was too long to be kept.
+    /// Gives the message into the turn that runs in place of the one that was named: the one that the refusal names, else
+    /// the one that is known to run. False: none is known, or the message was too long to be kept.
     fn steer_again(
         &mut self,
         at: usize,
         named: &ProviderTurn,
+        runs: Option<ProviderTurn>,
         submission: &SubmissionId,
         out: &mut Translated,
     ) -> bool {
         let state = &self.sessions.slot(at).state;
-        let running = state.running.as_ref().map(|running| running.turn.clone());
+        let running = runs.or_else(|| state.running.as_ref().map(|running| running.turn.clone()));
         let blocks = state.input.as_ref().and_then(|input| input.kept.clone());
         let (Some(turn), Some(blocks), Some(thread)) =
             (running.filter(|turn| turn != named), blocks, state.thread.clone())

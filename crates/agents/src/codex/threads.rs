@@ -189,6 +189,11 @@ impl CodexAdapter {
                     self.nothing_is_asked(at, out);
                 }
                 self.ask_history(at, Look::first(Lookup::Reattach), out);
+                if self.sessions.slot(at).state.queue_stopping {
+                    // What was asked on the connection before may not have been done.
+                    self.sessions.change(at).withdrawn.clear();
+                    self.ask_queue(at, out);
+                }
                 self.reattach_children(at, out);
                 return;
             }

@@ -158,9 +158,10 @@ impl CodexAdapter {
             interrupt.turn = Some(turn.clone());
             interrupt.due = true;
         }
-        if thread.goal_pausing && !known && thread.input.is_none() {
-            // Started for the goal although it is being paused.
-            thread.interrupt = Some(Interrupt { turn: Some(turn.clone()), tries: 0, due: true });
+        let pausing = thread.goal_pausing || thread.queue_stopping;
+        if pausing && !known && thread.input.is_none() {
+            // Started for the goal, or for what waited in the server's queue, although that is being stopped.
+            thread.interrupt = Some(Interrupt::of(Some(turn.clone()), true));
         }
         let origin = if known { Origin::Message } else { Origin::Unknown };
         out.say(&session, AgentEvent::TurnStarted { turn, origin, submission });
@@ -231,6 +232,11 @@ impl CodexAdapter {
         let session = self.sessions.slot(at).session.clone();
         let thread = self.sessions.change(at);
         thread.saw_end_of(id);
+        // The turn that ran in place of the one that was to stop.
+        let in_place = thread.interrupt.as_ref().is_some_and(|wanted| {
+            wanted.found.as_ref().is_some_and(|found| found.as_str() == id)
+                && wanted.turn.as_ref().is_some_and(|of| of.as_str() != id)
+        });
         thread.interrupt.take_if(|wanted| wanted.turn.as_ref().is_some_and(|of| of.as_str() == id));
         thread.running.take_if(|running| running.turn.as_str() == id);
         thread.review.take_if(|review| review.turn.as_str() == id);
@@ -246,9 +252,12 @@ impl CodexAdapter {
         // Also where it was stopped before it was taken: it is lost with its turn, or the history has it all the same.
         if never_seen && self.ready() {
             self.ask_history(at, Look::first(Lookup::Settle), out);
+        } else if in_place && self.ready() {
+            // Whether the other one is over too, nothing else tells.
+            self.ask_whether_it_runs(at, out);
         }
         if outcome == Outcome::Interrupted {
-            self.look_at_background(at, &id.into(), None, 0, out);
+            self.look_at_background(at, &id.into(), None, out);
         }
     }
 
@@ -262,10 +271,12 @@ impl CodexAdapter {
         if slot.state.phase != Phase::Open {
             return Err(CannotTell::NoThread(slot.session.clone()));
         }
+        self.stop_queue(at, out);
+        let slot = self.sessions.slot(at);
         let running = slot.state.running.as_ref().map(|running| running.turn.clone());
         let is_wanted = |at: &ProviderTurn| turn.is_none_or(|wanted| wanted == at);
         if let Some(running) = running.filter(is_wanted) {
-            self.sessions.change(at).interrupt = Some(Interrupt { turn: Some(running), tries: 0, due: true });
+            self.sessions.change(at).interrupt = Some(Interrupt::of(Some(running), true));
             self.retry_interrupt(at, out);
             return Ok(());
         }
@@ -278,7 +289,7 @@ impl CodexAdapter {
         if coming {
             let turn = turn.cloned().or(named);
             let thread = self.sessions.change(at);
-            thread.interrupt = Some(Interrupt { turn, tries: 0, due: false });
+            thread.interrupt = Some(Interrupt::of(turn, false));
             let lost = thread.input.as_ref().is_some_and(|input| input.lost);
             // A thread that is not taken up is being asked for already.
             let attached = thread.detached.is_none();
@@ -305,7 +316,9 @@ impl CodexAdapter {
         }
         let Some(thread) = state.thread.clone() else { return };
         // A review is stopped by the turn within it, which its beginning names (measured).
+        let found = state.interrupt.as_ref().and_then(|interrupt| interrupt.found.clone());
         let named = match state.review.as_ref().filter(|review| review.turn == turn) {
+            _ if found.is_some() => found,
             Some(review) => review.inner.clone(),
             None => Some(turn.clone()),
         };
@@ -331,10 +344,21 @@ impl CodexAdapter {
         let state = &self.sessions.slot(at).state;
         let wanted = state.interrupt.as_ref().filter(|interrupt| interrupt.turn.as_ref() == Some(turn));
         // Over, or wanted no more: nothing is left to stop.
-        let Some(tries) = wanted.map(|interrupt| interrupt.tries).filter(|_| state.runs(turn.as_str()))
+        let Some((tries, looked)) = wanted
+            .filter(|_| state.runs(turn.as_str()))
+            .map(|interrupt| (interrupt.tries, interrupt.found.is_some()))
         else {
             return;
         };
+        if let Some(found) = errors::other_active_turn(&error).filter(|found| !looked && found != turn) {
+            // The same work under another id: what was asked for still runs as far as the server has told.
+            if let Some(interrupt) = &mut self.sessions.change(at).interrupt {
+                interrupt.found = Some(found);
+                interrupt.due = true;
+            }
+            self.retry_interrupt(at, out);
+            return;
+        }
         let again = errors::classify(&error) == errors::Refused::NoActiveTurn && tries < MAX_INTERRUPT_TRIES;
         let thread = self.sessions.change(at);
         if again {

@@ -167,3 +167,83 @@ fn a_turn_of_a_message_in_the_agents_own_queue_says_so() {
     let said = harness.message(&completed("U3", &user_message("u3", Some("typed"))));
     assert_eq!(said[0], "s1: TurnStarted U3 Client -", "{said:?}");
 }
+
+/// As [`running`], with a message of another client in the agent's own queue.
+fn queued() -> Harness {
+    let mut harness = running();
+    harness.message(&event("thread/queue/changed", json!({})));
+    answer(&mut harness, "thread/queue/list", &in_queue(&["q1"]));
+    harness
+}
+
+fn in_queue(ids: &[&str]) -> Value {
+    let message = |id: &&str| {
+        json!({ "id": id, "clientUserMessageId": format!("c-{id}"),
+                "input": [{ "type": "text", "text": "what it says" }] })
+    };
+    json!({ "data": ids.iter().map(message).collect::<Vec<_>>(), "nextCursor": null })
+}
+
+#[test]
+fn a_stop_withdraws_what_waits_in_the_agents_own_queue_and_keeps_what_it_says() {
+    let mut harness = queued();
+    let said = harness.interrupt("s1", Some("U1"));
+    assert!(said.iter().any(|line| line.contains("turn/interrupt")), "{said:?}");
+    let said = answer(&mut harness, "thread/queue/list", &in_queue(&["q1"]));
+    assert!(
+        said[0].contains("withdrawn") && said[0].contains("what it says"),
+        "said before it is done: {said:?}"
+    );
+    assert!(said.len() == 2 && said[1].contains("thread/queue/delete"), "{said:?}");
+    assert_eq!(harness.sent[0]["params"], json!({ "threadId": "T", "queuedSubmissionId": "q1" }));
+    let delete = harness.sent_id("thread/queue/delete");
+    // An answer that is older than the deletion tells nothing twice.
+    harness.message(&event("thread/queue/changed", json!({})));
+    assert_eq!(answer(&mut harness, "thread/queue/list", &in_queue(&["q1"])), Vec::<String>::new());
+    // One that began before it could be withdrawn is stopped.
+    harness.message(&ended("U1", "interrupted"));
+    let said = harness.message(&started("U2"));
+    assert!(said.iter().any(|line| line.contains("turn/interrupt") && line.contains("U2")), "{said:?}");
+    harness.message(&ended("U2", "interrupted"));
+    harness.message(&json!({ "id": delete, "result": {} }));
+    answer(&mut harness, "thread/queue/list", &in_queue(&[]));
+    assert_eq!(harness.message(&started("U3")), ["s1: TurnStarted U3 Unknown -"], "the stop is over");
+}
+
+#[test]
+fn a_message_that_the_agent_does_not_withdraw_is_said_and_stops_nothing_later() {
+    let mut harness = queued();
+    harness.interrupt("s1", Some("U1"));
+    answer(&mut harness, "thread/queue/list", &in_queue(&["q1"]));
+    let said = refuse(&mut harness, "thread/queue/delete", "no such message");
+    assert!(said.len() == 1 && said[0].contains("no such message"), "{said:?}");
+    harness.message(&ended("U1", "interrupted"));
+    assert_eq!(harness.message(&started("U2")), ["s1: TurnStarted U2 Unknown -"]);
+}
+
+#[test]
+fn a_queue_that_cannot_be_read_at_a_stop_is_said_and_stops_nothing_later() {
+    let mut harness = queued();
+    harness.interrupt("s1", Some("U1"));
+    let said = refuse(&mut harness, "thread/queue/list", "no");
+    assert!(said.len() == 1 && said[0].contains("cannot be read"), "{said:?}");
+    harness.message(&ended("U1", "interrupted"));
+    assert_eq!(harness.message(&started("U2")), ["s1: TurnStarted U2 Unknown -"]);
+}
+
+#[test]
+fn a_message_too_long_to_be_kept_stays_in_the_agents_own_queue() {
+    let mut harness = queued();
+    harness.interrupt("s1", Some("U1"));
+    let long = json!({ "data": [{ "id": "q1", "clientUserMessageId": "c", "input": [{ "type": "text",
+                       "text": "x".repeat(70_000) }] }], "nextCursor": null });
+    let said = answer(&mut harness, "thread/queue/list", &long);
+    assert!(said.len() == 1 && said[0].contains("too long"), "{said:?}");
+}
+
+#[test]
+fn a_stop_with_an_empty_queue_asks_nothing_about_it() {
+    let mut harness = running();
+    let said = harness.interrupt("s1", Some("U1"));
+    assert!(said.len() == 1 && said[0].contains("turn/interrupt"), "{said:?}");
+}

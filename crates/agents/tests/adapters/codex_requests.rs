@@ -323,3 +323,36 @@ fn a_command_that_was_allowed_and_stopped_at_once_is_over_where_the_server_does_
         }
     }
 }
+
+#[test]
+fn a_look_whether_a_command_runs_survives_a_refusal_a_second_page_and_a_lost_connection() {
+    const LIST: &str = "thread/backgroundTerminals/list";
+    let stopped = || {
+        let mut harness = running();
+        let command = json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
+        harness.message(&event("item/started", json!({ "turnId": "U1", "item": command })));
+        harness.message(&event("turn/completed", json!({ "turn": { "id": "U1", "status": "interrupted" } })));
+        harness
+    };
+    let asks = |said: &[String]| said.last().is_some_and(|line| line.contains(LIST));
+
+    let mut harness = stopped();
+    let mut said = refuse(&mut harness, LIST, "not now");
+    let mut looks = 1;
+    while asks(&said) {
+        looks += 1;
+        said = answer(&mut harness, LIST, &json!({ "data": [] }));
+    }
+    assert!(looks > 1 && said.iter().any(|line| line.contains("TaskEnded c1")), "{said:?}");
+
+    let mut harness = stopped();
+    let said = answer(&mut harness, LIST, &json!({ "data": [], "nextCursor": "more" }));
+    assert!(asks(&said) && said[0].contains("more"), "{said:?}");
+    let running = json!([{ "itemId": "c1", "processId": "7", "command": "touch made" }]);
+    assert_eq!(answer(&mut harness, LIST, &json!({ "data": running })), [""; 0], "it is on the second page");
+
+    let mut harness = stopped();
+    reconnect(&mut harness);
+    let turns = json!([{ "id": "U1", "status": "interrupted", "items": [] }]);
+    assert!(asks(&history(&mut harness, &turns, &Value::Null)), "the answer was lost with the connection");
+}

@@ -280,7 +280,7 @@ fn a_stop_that_came_too_early_is_tried_at_each_next_record_and_not_for_ever() {
 }
 
 #[test]
-fn a_stop_of_a_turn_that_is_over_or_anothers_is_given_up() {
+fn a_stop_of_a_turn_that_is_over_is_given_up_and_anothers_is_tried_once() {
     let mut harness = running();
     harness.interrupt("s1", Some("U1"));
     let id = harness.sent_id("turn/interrupt");
@@ -292,10 +292,49 @@ fn a_stop_of_a_turn_that_is_over_or_anothers_is_given_up() {
 
     let mut harness = running();
     harness.interrupt("s1", Some("U1"));
-    let said = refuse(&mut harness, "turn/interrupt", "expected active turn id U1 but found U2");
-    assert!(said[0].starts_with("s1: Notice Warning"), "{said:?}");
+    let other = "expected active turn id `U1` but found `U2`";
+    let said = refuse(&mut harness, "turn/interrupt", other);
+    assert!(
+        said.len() == 1 && said[0].starts_with("send urgent"),
+        "once more, under the id that runs: {said:?}"
+    );
+    assert_eq!(harness.sent[0]["params"], json!({ "threadId": "T", "turnId": "U2" }));
+    let said = refuse(&mut harness, "turn/interrupt", "expected active turn id `U2` but found `U3`");
+    assert!(said.len() == 1 && said[0].starts_with("s1: Notice Warning"), "no third try: {said:?}");
     let delta = event("item/agentMessage/delta", json!({ "turnId": "U1", "itemId": "i", "delta": "t" }));
     assert_eq!(harness.message(&delta).len(), 1);
+}
+
+#[test]
+fn a_stop_under_the_id_that_the_refusal_names_ends_the_turn_and_is_asked_exactly_twice() {
+    let mut harness = running();
+    harness.interrupt("s1", Some("U1"));
+    refuse(&mut harness, "turn/interrupt", "expected active turn id U1 but found U2");
+    answer(&mut harness, "turn/interrupt", &json!({}));
+    let said = harness.message(&ended("U1", "interrupted"));
+    assert_eq!(said, ["s1: TurnEnded U1 Interrupted -"]);
+
+    // Ended under the other id: the thread's status tells whether the one that was to stop is over too.
+    let mut harness = running();
+    harness.interrupt("s1", Some("U1"));
+    refuse(&mut harness, "turn/interrupt", "expected active turn id U1 but found U2");
+    answer(&mut harness, "turn/interrupt", &json!({}));
+    let said = harness.message(&ended("U2", "interrupted"));
+    assert!(said.iter().any(|line| line.contains("thread/read")), "{said:?}");
+    let said = answer(&mut harness, "thread/read", &thread("T"));
+    assert!(said.len() == 1 && said[0].starts_with("s1: TurnEnded U1 Lost"), "{said:?}");
+}
+
+#[test]
+fn a_refusal_that_names_no_id_is_followed_by_no_guess() {
+    for words in
+        ["expected active turn id U1 but found none at all", "expected active turn id U1", "but found U2"]
+    {
+        let mut harness = running();
+        harness.interrupt("s1", Some("U1"));
+        let said = refuse(&mut harness, "turn/interrupt", words);
+        assert!(said.len() == 1 && said[0].starts_with("s1: Notice Warning"), "{words}: {said:?}");
+    }
 }
 
 #[test]

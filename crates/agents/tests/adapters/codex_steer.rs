@@ -62,10 +62,18 @@ fn any_other_refusal_of_a_steer_rejects_the_message() {
 }
 
 #[test]
-fn another_turn_is_steered_only_where_it_is_known_to_run_and_only_once() {
+fn the_turn_that_runs_in_place_of_the_named_one_is_steered_and_only_once() {
     let mut unknown = steering();
-    let said = refuse(&mut unknown, "turn/steer", OTHER_TURN);
-    assert_eq!(said, ["s1: SteerRefused m2 TurnOver"], "the turn that runs was never seen");
+    refuse(&mut unknown, "turn/steer", OTHER_TURN);
+    assert_eq!(
+        unknown.sent[0]["params"]["expectedTurnId"], "U2",
+        "named by the refusal, never seen to begin"
+    );
+    assert_eq!(refuse(&mut unknown, "turn/steer", OTHER_TURN), ["s1: SteerRefused m2 TurnOver"], "only once");
+
+    let mut unnamed = steering();
+    let said = refuse(&mut unnamed, "turn/steer", "expected active turn id U1");
+    assert_eq!(said, ["s1: SteerRefused m2 TurnOver"], "nothing says which turn runs");
 
     let mut harness = steering();
     let id = harness.sent_id("turn/steer");

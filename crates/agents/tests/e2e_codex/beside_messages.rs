@@ -3,6 +3,7 @@
 use crate::support::{Real, model};
 use mainstay_core::work::Control;
 use mainstay_core::{ContentBlock, Decision, SessionOptions};
+use serde_json::json;
 
 fn set_options(changed: SessionOptions) -> Control {
     Control::SetOptions { options: Box::new(changed.clone()), changed: Box::new(changed) }
@@ -67,6 +68,56 @@ fn a_paused_goal_starts_no_turn() {
     real.turn_ended("s1");
     real.turn("s1", "m3", "SAY third");
     assert!(!real.said.iter().any(|line| line.ends_with(" Goal -")), "{:?}", real.said);
+    real.end();
+}
+
+/// Puts a message into the agent's own queue, while the session's turn m2 streams.
+fn queue_beside(real: &mut Real, thread: &str, text: &str) {
+    real.send("s1", "m2", "GATED 2 g");
+    real.model.release("g", 1);
+    real.until("our turn's text", |line| line.starts_with("s1: ItemDelta"));
+    let input = json!([{ "type": "text", "text": text }]);
+    real.another_asks(
+        "thread/queue/add",
+        &json!({ "threadId": thread, "input": input, "clientUserMessageId": "theirs" }),
+    );
+    real.until("the queue", |line| line.contains("wait in the agent's own queue"));
+}
+
+#[test]
+fn a_message_in_the_agents_own_queue_begins_a_turn_that_says_so() {
+    let mut real = Real::start();
+    let thread = real.open("s1", SessionOptions::default());
+    real.turn("s1", "m1", "SAY first");
+    queue_beside(&mut real, &thread, "SAY from-the-queue");
+    real.model.release("g", 1);
+    real.turn_ended("s1");
+    real.until("its turn", |line| line.starts_with("s1: TurnStarted") && line.ends_with(" Queue -"));
+    real.turn_ended("s1");
+    assert!(real.said.iter().any(|line| line.contains(r#"AgentMessage Completed "from-the-queue""#)));
+    real.end();
+}
+
+#[test]
+fn a_stop_withdraws_what_waits_in_the_agents_own_queue_and_the_next_process_starts_nothing() {
+    let mut real = Real::start();
+    let thread = real.open("s1", SessionOptions::default());
+    real.turn("s1", "m1", "SAY first");
+    queue_beside(&mut real, &thread, "SAY from-the-queue");
+    real.tell("s1", &Decision::Interrupt { turn: None });
+    assert!(real.turn_ended("s1").contains("Interrupted"));
+    let kept = |line: &str| line.contains("withdrawn") && line.contains("SAY from-the-queue");
+    if !real.said.iter().any(|line| kept(line)) {
+        real.until("what is kept of it", kept);
+    }
+    // Deleted before the process goes: a turn later it is.
+    real.turn("s1", "m3", "SAY third");
+    real.kill();
+    real.launch();
+    real.until("the thread", |line| line.starts_with("s1: ThreadOpened"));
+    real.turn("s1", "m4", "SAY fourth");
+    assert!(!real.said.iter().any(|line| line.ends_with(" Queue -")), "{:?}", real.said);
+    assert!(!real.said.iter().any(|line| line.contains(r#""from-the-queue""#)), "{:?}", real.said);
     real.end();
 }
 

@@ -238,6 +238,12 @@ impl Real {
         }
     }
 
+    /// A request of another client of the process; its answer is nobody's.
+    pub(crate) fn another_asks(&mut self, method: &str, params: &Value) {
+        let request = json!({ "id": format!("another/{method}"), "method": method, "params": params });
+        self.peer.as_mut().expect("a process").send(&request);
+    }
+
     pub(crate) fn has_said(&self, head: &str) -> bool {
         self.said.iter().any(|line| line.starts_with(head))
     }

@@ -1,15 +1,12 @@
-//! Liveness, version, metrics, the document.
+//! Liveness, version, the document.
 
 use super::NoQuery;
 use crate::body::MAX_BODY_BYTES;
 use crate::call::{Answer, Call, json};
 use crate::document;
-use axum::body::Body;
-use axum::http::{HeaderValue, Response, header};
 use mainstay_store::{Degraded, StoreMode};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::fmt::Write as _;
 
 /// The host answers.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -108,47 +105,6 @@ pub(crate) async fn info(call: Call) -> Answer {
         capabilities: vec!["sse", "idempotency", "feed", "items"],
     };
     json(200, &info)
-}
-
-pub(crate) async fn metrics(call: Call) -> Answer {
-    call.query::<NoQuery>()?;
-    let stats = call.app.host.store().stats();
-    let counts = call.app.host.read(|store| store.counts()).await?;
-    let mut text = String::new();
-    let mut put = |name: &str, kind: &str, help: &str, value: u64| {
-        // Writing to a string does not fail.
-        let _written = write!(
-            text,
-            "# HELP mainstay_{name} {help}\n# TYPE mainstay_{name} {kind}\nmainstay_{name} {value}\n"
-        );
-    };
-    put("sessions", "gauge", "Sessions on record, deleted ones too.", counts.sessions);
-    put("events", "gauge", "Journal rows.", counts.events);
-    put("items", "gauge", "Timeline items.", counts.items);
-    put("processes", "gauge", "Agent processes on record, ended ones too.", counts.processes);
-    put("feed_position", "gauge", "The feed's newest position.", call.app.host.feed_head());
-    put("store_transactions_total", "counter", "Transactions committed.", stats.transactions);
-    put("store_writes_total", "counter", "Lane writes committed.", stats.committed_writes);
-    put("store_fenced_total", "counter", "Lane writes refused because of a fence.", stats.fenced);
-    put("store_refused_total", "counter", "Lane writes refused for another reason.", stats.refused);
-    put("store_failed_total", "counter", "Lane writes that failed.", stats.failed);
-    put(
-        "store_overloaded_total",
-        "counter",
-        "Lane writes not taken because the queue was full.",
-        stats.overloaded,
-    );
-    put(
-        "store_queued_writes",
-        "gauge",
-        "Lane writes waiting.",
-        u64::try_from(stats.queued_writes).unwrap_or(u64::MAX),
-    );
-    let mut response = Response::new(Body::from(text));
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
-    Ok(response)
 }
 
 pub(crate) async fn openapi(call: Call) -> Answer {

@@ -6,7 +6,7 @@ use crate::mutation::{self, MakeBody};
 use crate::origin;
 use crate::problem::{Code, Problem};
 use crate::views::{Content, OptionsBody, OptionsPatch, SessionList, SessionView, present};
-use mainstay_core::session::{DefaultAnswer, Limits, RequestPolicy};
+use mainstay_core::session::Limits;
 use mainstay_core::work::ThreadSource;
 use mainstay_core::{AgentName, Command, SessionId, SessionOptions, SubmissionId, ThreadId};
 use mainstay_host::{Host, NewSessionRequest};
@@ -82,9 +82,8 @@ pub(crate) async fn create(call: Call) -> Answer {
     }
     // What goes beyond an agent's defaults is the user's to give: an agent could give another one what it has not.
     let options: SessionOptions = body.options.into();
-    let answers_yes = |policy: RequestPolicy| policy.answer == DefaultAnswer::AllowOnce;
     if options != SessionOptions::default()
-        || body.limits.requests.is_some_and(answers_yes)
+        || body.limits != Limits::default()
         || body.adopt.is_some()
         || body.account_home.is_some()
         || !body.mcp_servers.is_empty()

@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, reason = "a test: a broken precondition is a failed test")]
 
 mod controls;
+mod odd_streams;
 mod queue;
 mod refusals;
 mod served;

@@ -207,7 +207,7 @@ impl Session {
     /// A new head of the chain. Where that cuts a link, the event says how many are cut by then.
     pub(super) fn linked(&self, thread: ThreadId, how: ThreadOrigin, previous: Option<ThreadId>) -> Event {
         let cuts = self.thread() != Some(&thread) && self.chain.len() >= CHAIN_LINKS;
-        Event::ThreadLinked { thread, how, previous, cut: self.chain_cut + u64::from(cuts) }
+        Event::ThreadLinked { thread, how, previous, cut: self.chain_cut + u64::from(cuts), brought_turns: 0 }
     }
 
     /// Whether the first thread is to be a branch of another session's.
@@ -515,6 +515,12 @@ impl Session {
         let turn = asked.turn.as_ref().and_then(|turn| self.turn_of(turn)).map(|turn| turn.id.clone());
         let item = asked.item.as_ref().and_then(|key| self.item_by_key(key)).map(|item| item.id.clone());
         let deadline = self.request_deadline(&asked.options, moment);
+        // The agent was told what to ask again before a stop that was meant for it.
+        let recovers = asked.recovers.clone();
+        let taken_back = self.work_stopped
+            && self.phase == Phase::Opening
+            && recovers
+                .is_some_and(|before| self.cut_off_requests.iter().all(|(request, _)| *request != before));
         let opened = Event::RequestOpened {
             request: self.next_request(),
             key: asked.key,
@@ -535,6 +541,10 @@ impl Session {
             recovers: asked.recovers,
         };
         self.emit(out, moment.now, opened);
+        if taken_back && let Some(request) = self.requests.last().map(|open| open.id.clone()) {
+            let taken_back = |open: &OpenRequest| open.id == request;
+            self.close_requests(taken_back, RequestEnd::Cancelled, &[], moment, out);
+        }
         if let Some(turn) = turn
             && self.turns.iter().any(|open| open.id == turn && !open.waiting)
         {

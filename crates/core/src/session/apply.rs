@@ -13,6 +13,7 @@ use crate::digest::TextDigest;
 use crate::event::{
     Event, LeaseEnd, OptionsState, QueueReason, RequestEnd, StopReach, StopStep, ThreadOrigin,
 };
+use crate::process::CloseOrder;
 use crate::work::{Control, ControlEnd, HistoryPoint, Provenance};
 use crate::{ControlId, Cursor, Fence, ItemId, ItemKey, RequestId, SessionOptions, SubmissionId, TurnId};
 use std::collections::VecDeque;
@@ -56,6 +57,9 @@ impl Session {
                 }
                 if let Some(archived) = archived {
                     self.archived = *archived;
+                    if *archived {
+                        self.cut_off_requests.clear();
+                    }
                 }
                 if let Some(paused) = queue_paused {
                     self.queue_paused = *paused;
@@ -75,7 +79,10 @@ impl Session {
                 self.replace_thread = true;
                 self.first_turn_deaths = 0;
             }
-            Event::SessionDeleted {} => self.deleted = true,
+            Event::SessionDeleted {} => {
+                self.deleted = true;
+                self.cut_off_requests.clear();
+            }
             Event::LeaseReserved { process } => {
                 self.phase = Phase::Reserved;
                 if let Some(retry) = &mut self.start_retry {
@@ -113,6 +120,7 @@ impl Session {
                 self.work_stopped = false;
                 if *reason == LeaseEnd::Abandoned {
                     self.first_turn_deaths = 0;
+                    self.cut_off_requests.clear();
                 }
             }
             Event::ProcessStarted { .. } => {
@@ -127,7 +135,13 @@ impl Session {
             }
             Event::ProcessAdopted { .. } => self.unverifiable = None,
             Event::ProcessUnverifiable { why, .. } => self.unverifiable = Some(why.clone()),
-            Event::ProcessStopping { order, .. } => self.stopping = Some(*order),
+            Event::ProcessStopping { order, .. } => {
+                self.stopping = Some(*order);
+                if matches!(order, CloseOrder::User | CloseOrder::Kill) {
+                    // Who ends the process does not want another one for what the one before it had asked.
+                    self.cut_off_requests.clear();
+                }
+            }
             Event::ProcessLeaving { others, .. } => {
                 let (since, step) =
                     self.leaving.as_ref().map_or((at, LeaveStep::Told), |before| (before.since, before.step));
@@ -139,7 +153,8 @@ impl Session {
                     self.first_turn_deaths += 1;
                 }
             }
-            Event::ThreadLinked { thread, how, .. } => {
+            Event::ThreadLinked { thread, how, brought_turns, .. } => {
+                self.brought_turns = self.brought_turns.saturating_add(*brought_turns);
                 self.replace_thread = false;
                 self.asked_to_replace = None;
                 if self.thread() != Some(thread) {
@@ -205,6 +220,10 @@ impl Session {
                 // One that a stop was meant for is no new work.
                 self.work_stopped &= self.interrupt_pending.is_some();
                 self.turn_count += 1;
+                if self.stopping.is_none() {
+                    // The conversation has gone on from there; what a process says that ends is of before.
+                    self.resume_at = None;
+                }
                 self.turns.push(OpenTurn {
                     id: turn.clone(),
                     provider: provider_turn.clone(),
@@ -310,7 +329,11 @@ impl Session {
                 self.apply_request_closed(request, *revision, *state, *asked_again);
             }
             Event::InterruptRequested { turn, reach } => {
-                self.work_stopped |= matches!(reach, StopReach::Session | StopReach::Background);
+                self.work_stopped |=
+                    self.phase != Phase::Free && matches!(reach, StopReach::Session | StopReach::Background);
+                if *reach == StopReach::Session {
+                    self.cut_off_requests.clear();
+                }
                 match turn {
                     Some(turn) => {
                         if let Some(open) = self.turn_mut(turn) {
@@ -318,7 +341,8 @@ impl Session {
                         }
                     }
                     None if *reach == StopReach::Background => {}
-                    None => self.interrupt_pending = Some(at),
+                    // Else it was for requests alone that were to be asked again.
+                    None => self.interrupt_pending = self.begins_unseen().then_some(at),
                 }
             }
             Event::OptionsUpdated { options, state, by, .. } => self.apply_options(options, *state, *by),

@@ -50,6 +50,10 @@ impl Session {
             }
             Command::Stop { order } => {
                 self.stop_process(order, moment, out);
+                if self.phase == super::Phase::Free && matches!(order, CloseOrder::User | CloseOrder::Kill) {
+                    // The next start would be made for these.
+                    self.stop_cut_off(moment, out);
+                }
                 Ok(Reply::Done)
             }
             Command::Update { name, options, archived, limits } => {

@@ -6,7 +6,7 @@ use crate::agent::Decision;
 use crate::content::{Failure, FailureCode};
 use crate::event::{Event, OptionsState};
 use crate::process::CloseOrder;
-use crate::work::{Control, ControlEnd, Provenance};
+use crate::work::{Control, ControlEnd, HistoryPoint, Provenance};
 use crate::{ControlId, Refusal, RefusalCode, SessionOptions, TurnId};
 
 impl Session {
@@ -71,7 +71,7 @@ impl Session {
     /// Whether the agent has something that begins a turn, or does its work without one, and shows none yet: a stop is
     /// for that.
     pub(super) fn begins_unseen(&self) -> bool {
-        self.input_untaken() || self.control_occupies()
+        self.input_untaken() || self.control_occupies() || self.answered_again()
     }
 
     /// Whether something waits to be told.
@@ -111,11 +111,12 @@ impl Session {
     ) {
         let Some(open) = self.controls.iter().find(|open| open.id == control) else { return };
         let sets_options = matches!(open.what, Control::SetOptions { .. });
-        let rewound = match (&open.what, &end) {
-            (Control::Rewind { before, .. }, ControlEnd::Done) => {
-                self.past_turns.iter().find(|past| past.point == *before).map(|past| past.id.clone())
-            }
-            _ => None,
+        let (rewound, end) = match (&open.what, end) {
+            (Control::Rewind { before, .. }, ControlEnd::Done) => match self.turn_at(before) {
+                Some(before) => (Some(before), ControlEnd::Done),
+                None => (None, no_way_back()),
+            },
+            (_, end) => (None, end),
         };
         self.emit(out, moment.now, Event::ControlEnded { control, end: end.clone() });
         if let Some(before) = rewound {
@@ -133,8 +134,9 @@ impl Session {
     pub(super) fn goes_back(&mut self, control: &ControlId, at: String, moment: &Moment<'_>, out: &mut Out) {
         let open = self.controls.iter().find(|open| open.id == *control);
         let Some(Control::Rewind { before, .. }) = open.map(|open| &open.what) else { return };
-        let before = self.past_turns.iter().find(|past| past.point == *before).map(|past| past.id.clone());
-        let (control, end) = (control.clone(), ControlEnd::Done);
+        let before = self.turn_at(before);
+        let end = if before.is_some() { ControlEnd::Done } else { no_way_back() };
+        let control = control.clone();
         self.emit(out, moment.now, Event::ControlEnded { control, end });
         if let Some(before) = before {
             let last = Some(TurnId(format!("t{}", self.turn_count)));
@@ -143,6 +145,11 @@ impl Session {
             self.stop_process(CloseOrder::Host, moment, out);
         }
         self.advance(moment, out);
+    }
+
+    /// The turn that stands there in the provider's history, as far as it is known still.
+    fn turn_at(&self, point: &HistoryPoint) -> Option<TurnId> {
+        self.past_turns.iter().find(|past| past.point == *point).map(|past| past.id.clone())
     }
 
     /// What a process was asked that is gone.
@@ -265,5 +272,15 @@ impl Session {
             }
         };
         self.emit(out, moment.now, event);
+    }
+}
+
+/// Going back to a turn that the session has meanwhile lost sight of.
+fn no_way_back() -> ControlEnd {
+    ControlEnd::Refused {
+        failure: Failure::new(
+            FailureCode::AgentRefused,
+            "the turn to go back to is not one of the conversation's known turns any more",
+        ),
     }
 }

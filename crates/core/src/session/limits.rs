@@ -142,8 +142,10 @@ impl Session {
     #[must_use]
     pub fn budget_used_up(&self) -> Option<Budget> {
         let limits = &self.limits;
+        // What came with an adopted conversation ran elsewhere.
+        let own_turns = self.turn_count.saturating_sub(self.brought_turns);
         let used_up = [
-            (Budget::Turns, reached(Some(self.turn_count), limits.max_turns)),
+            (Budget::Turns, reached(Some(own_turns), limits.max_turns)),
             (Budget::TurnTime, reached(Some(self.turn_ms), limits.max_turn_ms)),
             (Budget::Tokens, reached(self.spent.tokens, limits.max_tokens)),
             (Budget::Cost, reached(self.spent.cost_micros, limits.max_cost_micros)),

@@ -87,7 +87,7 @@ pub const LEAVE_PATIENCE_MS: i64 = 15_000;
 /// Runs of turns that rewinding dropped, kept to be told apart. Of an older run only its events tell.
 pub const REWOUND_RUNS: usize = 64;
 /// The version of [`Session`]'s serialized form; a snapshot of another version is folded anew from the journal.
-pub const SNAPSHOT_VERSION: u32 = 7;
+pub const SNAPSHOT_VERSION: u32 = 8;
 
 /// What the world is when an input is handled: time and what the pure core may not make itself.
 #[derive(Debug, Clone)]

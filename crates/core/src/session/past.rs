@@ -27,7 +27,9 @@ impl Session {
             }
         };
         // Before its turns, which belong to it.
-        let linked = Event::ThreadLinked { thread, how: ThreadOrigin::Adopted, previous: None, cut: 0 };
+        let turns = said.iter().filter(|event| matches!(event, AgentEvent::TurnStarted { .. })).count();
+        let (how, brought_turns) = (ThreadOrigin::Adopted, turns as u64);
+        let linked = Event::ThreadLinked { thread, how, previous: None, cut: 0, brought_turns };
         self.emit(out, moment.now, linked);
         for event in said {
             match event {

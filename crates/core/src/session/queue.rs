@@ -1,6 +1,6 @@
 //! The queue: messages accepted, steered, started, edited, moved and withdrawn.
 
-use super::state::{Handing, OpenSubmission, OpenTurn, Phase, Session, SubmissionState};
+use super::state::{Handing, OpenSubmission, OpenTurn, Phase, RequestState, Session, SubmissionState};
 use super::{Effect, MAX_QUEUED, Moment, Out, Place, Reply};
 use crate::agent::Decision;
 use crate::content::{ContentBlock, Delivery, DeliveryTaken, MAX_CONTENT_BYTES};
@@ -167,6 +167,12 @@ impl Session {
     /// Whether a request that a death cut off is open again. The agent would take it back with the next message.
     pub(super) fn asked_again(&self) -> bool {
         self.requests.iter().any(|open| open.recovers.is_some())
+    }
+
+    /// Whether such a request was answered and the agent has not gone on from the answer yet.
+    pub(super) fn answered_again(&self) -> bool {
+        let answered = |state: &RequestState| matches!(state, RequestState::Answering { .. });
+        self.requests.iter().any(|open| open.recovers.is_some() && answered(&open.state))
     }
 
     /// Whether a process may be started by itself.

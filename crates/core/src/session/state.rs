@@ -85,6 +85,8 @@ pub struct Session {
     pub turns: Vec<OpenTurn>,
     /// Turns so far.
     pub turn_count: u64,
+    /// Those of them that came with an adopted conversation and ran elsewhere.
+    pub brought_turns: u64,
     /// Items that are open.
     pub items: Vec<OpenItem>,
     /// Items so far.
@@ -532,6 +534,7 @@ impl Session {
             queue_paused: false,
             turns: Vec::new(),
             turn_count: 0,
+            brought_turns: 0,
             items: Vec::new(),
             item_count: 0,
             requests: Vec::new(),
@@ -613,8 +616,9 @@ impl Session {
             && self.tasks.is_empty()
             && self.children.is_empty()
             && self.controls.is_empty()
-            && self.cut_off_requests.is_empty()
-            && (self.deleted || self.archived || self.no_message_waits())
+            && (self.deleted
+                || self.archived
+                || (self.cut_off_requests.is_empty() && self.no_message_waits()))
     }
 
     fn no_message_waits(&self) -> bool {

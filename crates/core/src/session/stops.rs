@@ -98,7 +98,14 @@ impl Session {
                 self.pause_goal(&mut stopped, moment, out);
                 self.withdraw_controls(&mut stopped, moment, out);
                 self.cancel_pending_requests(|open| open.recovers.is_some(), &mut stopped, moment, out);
+                let cut_off: Vec<RequestId> =
+                    self.cut_off_requests.iter().map(|(request, _)| request.clone()).collect();
                 self.stop_turns(None, StopReach::Session, &mut stopped, moment, out);
+                self.close_answered_again(&mut stopped, moment, out);
+                self.stop_cut_off(moment, out);
+                for request in cut_off {
+                    stopped.found(StopKind::Request, Some(request.as_str()), StopState::Ended);
+                }
                 self.stop_background_work(StopReach::Session, &mut stopped, moment, out);
                 self.withdraw_head(&mut stopped, moment, out);
                 if self.submissions.iter().any(OpenSubmission::waits) {
@@ -213,6 +220,23 @@ impl Session {
             let (confirmed, answered, asked_again) = (None, None, false);
             let closed = Event::RequestClosed { request, revision, state, confirmed, answered, asked_again };
             self.emit(out, moment.now, closed);
+        }
+    }
+
+    /// What was asked again and answered: the agent was told to stop, and need not take the answer up any more.
+    fn close_answered_again(&mut self, stopped: &mut Stopped, moment: &Moment<'_>, out: &mut Out) {
+        let answered = |open: &OpenRequest| open.recovers.is_some() && open.state != RequestState::Pending;
+        for open in self.requests.iter().filter(|open| answered(open)) {
+            stopped.found(StopKind::Request, Some(open.id.as_str()), StopState::Ended);
+        }
+        self.close_requests(answered, RequestEnd::Cancelled, &[], moment, out);
+    }
+
+    /// What was cut off and waits to be asked again is not asked again.
+    pub(super) fn stop_cut_off(&mut self, moment: &Moment<'_>, out: &mut Out) {
+        if !self.cut_off_requests.is_empty() {
+            let reach = StopReach::Session;
+            self.emit(out, moment.now, Event::InterruptRequested { turn: None, reach });
         }
     }
 

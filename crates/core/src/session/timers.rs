@@ -9,7 +9,8 @@ impl Session {
     #[must_use]
     pub fn next_deadline(&self) -> Option<i64> {
         if self.deleted {
-            return None;
+            // It may still be leaving a process that others use.
+            return self.leave_due_at();
         }
         [
             self.escalates_at(),

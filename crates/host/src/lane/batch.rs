@@ -2,13 +2,14 @@
 
 use super::lifecycle::chain;
 use super::member::UnrecordedStop;
-use super::{Answer, Lane, RELINK_PAUSE, Refused, STORE_PAUSE};
+use super::{Answer, Lane, RELINK_PAUSE, Refused, STORE_PAUSE, story};
 use crate::error::HostError;
 use crate::fault::FaultPoint;
 use crate::host::{Answered, Operation};
 use crate::hub::Hub;
 use crate::journal::{self, Line};
 use crate::keeping::Planted;
+use crate::linked::Linking;
 use crate::requests;
 use mainstay_agents::adapter::MAX_STATE_BYTES;
 use mainstay_core::content::{Failure, FailureCode};
@@ -68,6 +69,8 @@ pub(super) enum Then {
     Reconnect(ProcessKey),
     /// Note the thread in the keeper's folder, for readers without a database.
     NoteThread(ProcessKey, String),
+    /// Make a session of a conversation that another client of the process began.
+    Link(Box<Linking>),
 }
 
 /// Decided, not yet submitted.
@@ -89,6 +92,8 @@ pub(super) struct Batch {
     pub(super) read_from: Option<(ProcessKey, u64)>,
     /// Stops that left unrecorded before and are recorded with it.
     pub(super) unrecorded_stops: Vec<(SessionKey, UnrecordedStop)>,
+    /// When the keeper recorded the oldest of them, Unix ms.
+    pub(super) read_since: Option<i64>,
 }
 
 impl Batch {
@@ -112,6 +117,8 @@ pub(super) struct InFlight {
     shows: Vec<Shows>,
     position: Option<(ProcessKey, u64)>,
     read_from: Option<(ProcessKey, u64)>,
+    read_since: Option<i64>,
+    submitted_at: Instant,
     answers_request: bool,
     records_start: bool,
     unrecorded_stops: Vec<(SessionKey, UnrecordedStop)>,
@@ -124,6 +131,9 @@ struct Shows {
     hub: Arc<Hub>,
     lines: Vec<Line>,
     head: Cursor,
+    /// For the log, with the session's id.
+    told: Vec<story::Told>,
+    id: String,
 }
 
 impl InFlight {
@@ -201,6 +211,8 @@ impl Lane {
                 hub: member.hub.clone(),
                 lines: journaled.lines,
                 head: member.head(),
+                told: events.iter().filter_map(story::told).collect(),
+                id: member.machine.id.0.clone(),
             });
         }
         let position = self.push_process_update(&mut batch, only_text, &mut ops);
@@ -221,6 +233,8 @@ impl Lane {
             shows,
             position,
             read_from: batch.read_from,
+            read_since: batch.read_since,
+            submitted_at: Instant::now(),
             answers_request: batch.answers_request,
             records_start,
             unrecorded_stops: batch.unrecorded_stops,
@@ -323,10 +337,14 @@ impl Lane {
     }
 
     fn let_go(&mut self, done: InFlight, committed: Committed) {
+        self.count_committed(&done);
         if done.read_from.is_some() {
             self.refused = None;
         }
         for shows in done.shows {
+            for told in &shows.told {
+                told.log(&shows.id);
+            }
             if !shows.lines.is_empty() || shows.hub.head() != shows.head {
                 shows.hub.publish(shows.head, shows.lines);
             }
@@ -361,6 +379,23 @@ impl Lane {
         }
     }
 
+    fn count_committed(&self, done: &InFlight) {
+        let metrics = &self.shared.metrics;
+        metrics.batches_committed.one();
+        metrics.commit.note(done.submitted_at.elapsed());
+        if let Some(since) = done.read_since {
+            // A clock that was set back meanwhile makes it nothing.
+            let took = u64::try_from(self.shared.now().saturating_sub(since)).unwrap_or(0);
+            metrics.agent_to_commit.note(std::time::Duration::from_millis(took));
+        }
+        if let (Some((_, to)), Some((_, from))) = (done.position, done.read_from) {
+            metrics.output_bytes.add(to.saturating_sub(from));
+        }
+        metrics.inputs.add(u64::try_from(done.frames.len()).unwrap_or(u64::MAX));
+        let lines = done.shows.iter().flat_map(|shows| &shows.lines);
+        metrics.note_events(lines.map(|line| &*line.kind));
+    }
+
     fn carry_out(&mut self, then: Then) {
         match then {
             Then::Launch(reserved) => {
@@ -368,6 +403,7 @@ impl Lane {
                 self.launch(*reserved);
             }
             Then::Remove(folder) => self.shared.remove_folder(folder),
+            Then::Link(linking) => drop(tokio::spawn(linking.run(self.shared.clone()))),
             Then::Close(of, order) => {
                 if self.process.as_ref().map(|process| process.key) == of {
                     self.order_close(order);
@@ -410,6 +446,12 @@ impl Lane {
         tracing::warn!(?sessions, %error, "the store did not take a batch; the lane loads again");
         let pending = std::mem::take(&mut self.pending);
         let known = !error.is_refusal();
+        let metrics = &self.shared.metrics;
+        if known {
+            metrics.batches_failed.one();
+        } else {
+            metrics.batches_refused.one();
+        }
         // Also where the store decided against another session's part of the batch. Not where a newer owner has taken over.
         let stops_leave =
             !matches!(error, WriteError::Fenced { .. }) && !self.shared.has_planted(Planted::StopNeedsStore);
@@ -441,7 +483,9 @@ impl Lane {
                 | Then::Connect(_)
                 | Then::Reconnect(_)
                 | Then::Relink(_)
-                | Then::NoteThread(..) => {}
+                | Then::NoteThread(..)
+                // What said so is read again.
+                | Then::Link(_) => {}
             }
         }
         // Not durable this time either.

@@ -6,15 +6,52 @@ use super::{Lane, LaneMessage, Parting, Process};
 use crate::catalog;
 use crate::error::HostError;
 use crate::keeping::Planted;
+use crate::linked::Linking;
+use mainstay_agents::claude::files;
 use mainstay_agents::{Appeared, CannotTell, Frame, KnownHistory, Said, Translated};
 use mainstay_core::agent::NoticeLevel;
-use mainstay_core::content::{Failure, FailureCode};
+use mainstay_core::content::{Failure, FailureCode, ItemKind};
 use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
-use mainstay_core::session::{Effect, Input, Moment, OpenSubmission, Phase, Reply, SubmissionState};
+use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
 use mainstay_core::work::{Control, ControlEnd, HistoryPoint, ThreadSource};
-use mainstay_core::{AgentEvent, Command, Decision, ProcessToken, Refusal, SubmissionId, ThreadId};
-use mainstay_store::{IdRegistration, NewInput, WriteOp};
+use mainstay_core::{
+    AgentEvent, Command, Decision, ProcessToken, Refusal, SessionId, SubmissionId, ThreadId,
+};
+use mainstay_store::{IdRegistration, NewInput, SessionKey, Store, WriteOp};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// The kind under which the messages of somebody else are registered that a session showed.
+const SHOWN_MESSAGE: &str = "shown message";
+/// Messages of a transcript that are looked up, the latest. Of older ones is said that somebody else sent them, which takes
+/// more of them since the session's last turn than anybody sends.
+const MAX_LOOKED_UP: usize = 2_000;
+
+/// A branch has the messages of its source under the same ids, so they are noted for each session.
+fn shown_message(session: &SessionId, message: &str) -> String {
+    format!("{session}:{message}")
+}
+
+/// The messages of a transcript that are this session's, or that it showed before. Where the store cannot be read they are
+/// shown once more.
+fn known_messages(
+    store: &dyn Store,
+    key: SessionKey,
+    session: &SessionId,
+    transcript: &[u8],
+) -> BTreeSet<String> {
+    let mut messages = Vec::new();
+    files::user_messages(transcript, |message| messages.push(message.to_owned()));
+    let is_ours = |kind: &str, id: &str| {
+        store.id_owner(kind, id).is_ok_and(|owner| owner.is_some_and(|owner| owner.session == key))
+    };
+    let latest = messages.into_iter().rev().take(MAX_LOOKED_UP);
+    latest
+        .filter(|message| {
+            is_ours("submission", message) || is_ours(SHOWN_MESSAGE, &shown_message(session, message))
+        })
+        .collect()
+}
 
 impl Lane {
     /// Gives a session's machine an input and carries its effects as far as they go before the commit.
@@ -143,13 +180,29 @@ impl Lane {
         let conversations = agent.and_then(|agent| self.conversations(agent, &machine.launch));
         let transcript = conversations.and_then(|conversations| conversations.read_latest(thread));
         let (Some(transcript), Some(process)) = (transcript, &mut self.process) else { return };
-        let in_doubt = |open: &&OpenSubmission| !matches!(open.state, SubmissionState::Accepted { .. });
+        let key = self.members[at].key;
+        let mut messages = known_messages(&*self.shared.store, key, &machine.id, &transcript);
+        // Those of a session that came from a file are not registered here.
+        messages.extend(machine.submissions.iter().map(|open| open.id.0.clone()));
         let known = KnownHistory {
             turns: machine.past_turns.iter().rev().map(|past| past.point.clone()).collect(),
-            in_doubt: machine.submissions.iter().filter(in_doubt).map(|open| open.id.clone()).collect(),
+            messages,
         };
         let mut shown = Translated::default();
         process.adapter.show_changes(&machine.id, &transcript, &known, &mut shown);
+        // Noted together with what is shown, so that it is shown once.
+        let noted = shown.said.iter().filter_map(|said| match &said.event {
+            AgentEvent::ItemCompleted { key: message, kind: ItemKind::UserMessage, .. } => {
+                Some(WriteOp::RegisterId(IdRegistration {
+                    kind: Cow::Borrowed(SHOWN_MESSAGE),
+                    id: shown_message(&machine.id, message.as_str()),
+                    session: key,
+                    fingerprint: Vec::new(),
+                }))
+            }
+            _ => None,
+        });
+        self.pending.ops.extend(noted);
         self.route(&mut shown);
     }
 
@@ -319,12 +372,8 @@ impl Lane {
             let notice = AgentEvent::Notice { level: NoticeLevel::Info, message, provider: None };
             self.decide_own(at, Input::Agent(notice));
         }
-        let shared = self.shared.clone();
-        tokio::spawn(async move {
-            if let Err(error) = crate::linked::link(&shared, process, like, beside, appeared).await {
-                tracing::warn!(%thread, %error, "a conversation of another client becomes no session");
-            }
-        });
+        // Not before it is stored that this was heard: else it is heard again.
+        self.pending.then.push(Then::Link(Box::new(Linking { process, like, beside, appeared })));
     }
 
     /// What the agent told of what it offers is kept for readers.
@@ -350,8 +399,10 @@ impl Lane {
     }
 
     fn hear(&mut self, at: usize, event: AgentEvent) {
-        if self.shared.has_planted(Planted::EndForgotten) && matches!(event, AgentEvent::TurnEnded { .. }) {
-            return;
+        match (self.shared.planted, &event) {
+            (Some(Planted::EndForgotten), AgentEvent::TurnEnded { .. })
+            | (Some(Planted::UnmodelledIsDropped), AgentEvent::Unmodelled { .. }) => return,
+            _ => {}
         }
         let member = &mut self.members[at];
         member.idle_since = None;
@@ -413,7 +464,11 @@ impl Lane {
         match self.shared.keeping.reserve(token.as_str()) {
             Ok(reserved) => {
                 self.new_process(at, token, reserved.folder().clone(), fence, Start::Reserved);
-                self.pending.then.push(Then::Launch(Box::new(reserved)));
+                if self.shared.has_planted(Planted::BoundLate) {
+                    self.launch(reserved);
+                } else {
+                    self.pending.then.push(Then::Launch(Box::new(reserved)));
+                }
                 self.pending.prompt = true;
             }
             Err(error) => {

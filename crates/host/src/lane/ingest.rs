@@ -36,8 +36,7 @@ impl Lane {
             && process.bell
             && !self.pending.has_records
             && self.retry_at.is_none()
-            && (!self.bound().any(|member| member.machine.phase == Phase::Reserved)
-                || self.shared.has_planted(Planted::BoundLate))
+            && !self.bound().any(|member| member.machine.phase == Phase::Reserved)
     }
 
     /// Reads and decides one batch. False: there was nothing.
@@ -66,6 +65,8 @@ impl Lane {
         self.pending.has_records = true;
         self.pending.touched = true;
         self.pending.read_from = self.process.as_ref().map(|process| (process.key, from));
+        self.pending.read_since = batch.get(0).map(|record| record.at_ms);
+        self.shared.metrics.records_read.add(u64::try_from(batch.len()).unwrap_or(u64::MAX));
         let refused = self.refused.take_if(|refused| refused.position == from && refused.times >= REFUSALS);
         match refused {
             None => self.decide_records(&batch),
@@ -116,6 +117,7 @@ impl Lane {
 
     fn quarantine(&mut self, at: usize, position: u64, recorded_at: i64, reason: &str, record: &[u8]) {
         let Some(process) = &self.process else { return };
+        self.shared.metrics.quarantined.one();
         self.pending.ops.push(WriteOp::Quarantine(QuarantinedRecord {
             session: self.members[at].key,
             process: process.key,
@@ -374,10 +376,15 @@ impl Lane {
                 // The order to connect again was lost with the former host.
                 let _sent = link.send_urgent(ToKeeper::Connect);
             }
-            // Said of this process, and never by us: another host made the connection, and its state is lost.
+            // Said of this process, and never by us: another host made the connection, and its state is lost. Or nobody here
+            // knows what the agent said when it was greeted: the session that heard it is gone, or cannot be loaded.
+            let lost = process.connection == 0 && process.position > 0;
+            let unheard = process.connection > 0
+                && process.ready.is_none()
+                && !self.shared.has_planted(Planted::HandshakeForgotten);
             if first
                 && process.reconnects
-                && (process.connection == 0 && process.position > 0)
+                && (lost || unheard)
                 && !status.ending
                 && let Some(instead_of) = status.connection
             {

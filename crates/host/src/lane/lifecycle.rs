@@ -514,6 +514,13 @@ impl Lane {
     pub(super) fn on_spawned(&mut self, outcome: SpawnOutcome) {
         self.spawning = None;
         self.now = self.shared.now();
+        let metrics = &self.shared.metrics;
+        match &outcome {
+            SpawnOutcome::Started(_) => metrics.starts_done.one(),
+            SpawnOutcome::Failed(_) => metrics.starts_failed.one(),
+            SpawnOutcome::Unclear => metrics.starts_unclear.one(),
+            SpawnOutcome::CalledOff(_) => metrics.starts_called_off.one(),
+        }
         let Some(process) = &mut self.process else { return };
         match outcome {
             SpawnOutcome::Started(permit) => {
@@ -666,11 +673,13 @@ impl Lane {
             return;
         }
         let asked = self.members.iter().find_map(|member| member.shutdown.as_ref()?.0);
-        let at_rest = self.bound().all(|member| member.machine.nothing_owed() && member.is_resumable())
-            && !self.bound_places().into_iter().any(|at| self.is_held(at));
+        let at_rest = || {
+            self.bound().all(|member| member.machine.nothing_owed() && member.is_resumable())
+                && !self.process_is_held()
+        };
         let order = match asked {
             // Only idle agents are closed, and only those that can take their conversations up again.
-            Some(CloseOrder::Idle) if at_rest => Some(CloseOrder::Host),
+            Some(CloseOrder::Idle) if at_rest() => Some(CloseOrder::Host),
             Some(CloseOrder::Idle) | None => None,
             Some(order) => Some(order),
         };

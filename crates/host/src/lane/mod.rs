@@ -10,6 +10,7 @@ mod ingest;
 mod lifecycle;
 mod member;
 mod sharing;
+mod story;
 mod takeover;
 
 use crate::config::HostConfig;
@@ -18,6 +19,7 @@ use crate::host::{Answered, Operation};
 use crate::hub::Hubs;
 use crate::keeping::{Blocking, Clock, Keeping, Planted, Settled};
 use crate::link::{Link, LinkEvent};
+use crate::metrics::Metrics;
 use crate::registry::{JOINS, JoinSender, Registry, Seat};
 use crate::room::Room;
 use batch::{Batch, InFlight};
@@ -79,6 +81,7 @@ pub(crate) struct Shared {
     pub(crate) planted: Option<Planted>,
     pub(crate) registry: Registry,
     pub(crate) hubs: Arc<Hubs>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Asks for a look for what may go.
     pub(crate) housekeeping: Arc<tokio::sync::Notify>,
     pub(crate) processes: Arc<Semaphore>,
@@ -667,7 +670,7 @@ impl Lane {
         if self.bound().any(needed) {
             return;
         }
-        if self.bound_places().into_iter().any(|at| self.is_held(at)) {
+        if self.process_is_held() {
             self.held_until = Some(Instant::now() + HELD_LOOK_EVERY);
             return;
         }
@@ -697,13 +700,24 @@ impl Lane {
     }
 
     /// Whether something holds a session's agent to which nothing is owed. What the agent left running is nobody's in a
-    /// process with others: it holds the last one, with which the process would end.
-    pub(super) fn is_held(&self, at: usize) -> bool {
+    /// process with others: it holds the last one that stays, with which the process would end. Reads `/proc`: only for
+    /// an agent that is to be closed otherwise.
+    fn is_held(&self, at: usize) -> bool {
         if self.shared.terminals.count(self.members[at].key) > 0 {
             return true;
         }
-        let left = |process: &Process| self.shared.keeping.left_running(&process.folder) > 0;
-        self.bound().count() <= 1 && self.is_bound(at) && self.process.as_ref().is_some_and(left)
+        let key = self.members[at].key;
+        let stays = |member: &Member| member.key != key && member.machine.stopping.is_none();
+        self.is_bound(at) && !self.bound().any(stays) && self.left_running()
+    }
+
+    /// Whether something holds the process though nothing is owed in any of its sessions. Reads `/proc`, as above.
+    pub(super) fn process_is_held(&self) -> bool {
+        self.bound().any(|member| self.shared.terminals.count(member.key) > 0) || self.left_running()
+    }
+
+    fn left_running(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| self.shared.keeping.left_running(&process.folder) > 0)
     }
 }
 

@@ -260,6 +260,9 @@ impl Import {
         let epoch = store.epoch_floor().max(store.commit_number() + 1);
         let mut out = Out::default();
         session.become_imported(self.id.clone(), self.launch.clone(), from, epoch, &moment, &mut out);
+        // As a new session here: what the file sets stands, and what it leaves open is bounded as everything here is.
+        let limits = session.limits.clone().or(&self.shared.config.limits);
+        session.set_limits(limits, now, &mut out);
         let journaled = journal::rows(key, &session, stood, &out.events, &mut staged.open);
         let cursor = Cursor { epoch: session.epoch, seq: session.head };
 

@@ -24,6 +24,20 @@ enum Act {
     Fail,
 }
 
+/// What a line says in a turn.
+#[derive(Debug)]
+enum Said {
+    Text {
+        turn: String,
+        text: String,
+    },
+    /// What nobody models, with its mark.
+    Odd {
+        turn: String,
+        mark: String,
+    },
+}
+
 #[derive(Debug)]
 struct Prompt {
     rpc: Value,
@@ -41,7 +55,7 @@ pub(crate) struct Acp {
     token: String,
     pub(crate) alive: bool,
     /// Lines that are ready to be written.
-    lines: VecDeque<(Value, Option<(String, String)>)>,
+    lines: VecDeque<(Value, Option<Said>)>,
     prompt: Option<Prompt>,
     requests: u64,
     open: BTreeSet<u64>,
@@ -192,8 +206,10 @@ impl Acp {
             self.act(calm);
         }
         let (line, said) = self.lines.pop_front()?;
-        if let Some((turn, text)) = said {
-            truth.said.entry(turn).or_default().push_str(&text);
+        match said {
+            Some(Said::Text { turn, text }) => truth.said.entry(turn).or_default().push_str(&text),
+            Some(Said::Odd { turn, mark }) => truth.odd.entry(turn).or_default().push(mark),
+            None => {}
         }
         Some(line.to_string())
     }
@@ -222,7 +238,7 @@ impl Acp {
                 let line = update(json!({ "sessionUpdate": "agent_message_chunk",
                     "content": { "type": "text", "text": text } }));
                 // The turn is named after the submission, as its text is.
-                let said = (prompt.text.replacen("do ", "p.", 1), text);
+                let said = Said::Text { turn: prompt.text.replacen("do ", "p.", 1), text };
                 prompt.chunks += 1;
                 prompt.acts.pop_front();
                 self.lines.push_back((line, Some(said)));
@@ -240,8 +256,11 @@ impl Acp {
             }
             Some(Act::Babble) => {
                 prompt.acts.pop_front();
-                let odd = update(json!({ "sessionUpdate": "weather_update", "sky": "blue" }));
-                self.line(odd);
+                let mark = format!("{} {}", prompt.text, prompt.chunks);
+                prompt.chunks += 1;
+                let odd = update(json!({ "sessionUpdate": "weather_update", "sky": mark }));
+                let turn = prompt.text.replacen("do ", "p.", 1);
+                self.lines.push_back((odd, Some(Said::Odd { turn, mark })));
                 self.line(json!("no message at all"));
                 self.line(json!({ "jsonrpc": "2.0", "id": 7_000_000, "result": {} }));
                 self.line(json!({ "jsonrpc": "2.0", "method": "odd/thing", "params": {} }));

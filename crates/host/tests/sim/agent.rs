@@ -33,6 +33,10 @@ pub(crate) struct Truth {
     pub(crate) received: BTreeMap<String, usize>,
     /// What agents said, by the agent's name of the turn.
     pub(crate) said: BTreeMap<String, String>,
+    /// The marks of what agents said that nobody models, by the agent's name of the turn.
+    pub(crate) odd: BTreeMap<String, Vec<String>>,
+    /// Conversations whose history was asked for and not given (Codex): what was said unheard is lost, and that is said.
+    pub(crate) unread: BTreeSet<String>,
     /// Answers that chose an option, by process and the key of the request.
     pub(crate) chosen: BTreeMap<(String, String), Vec<String>>,
     /// Under which further keys such a request was asked (Codex).

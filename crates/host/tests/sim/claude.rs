@@ -306,7 +306,8 @@ impl Claude {
         // The turn's own message was echoed with its first call.
         let Some(place) = self.queue.iter().position(|waiting| !waiting.is_command()) else { return };
         let Some(waiting) = self.queue.remove(place) else { return };
-        self.transcripts.add_steered(&self.conversation, &waiting.uuid, &waiting.text);
+        let row = truth.name("att");
+        self.transcripts.add_steered(&self.conversation, &row, &waiting.uuid, &waiting.text);
         truth.receive(&waiting.text);
         self.echo(&waiting);
     }

@@ -211,7 +211,8 @@ impl Run {
             };
             if stands == last && stands.1 == 0 {
                 quiet += 1;
-                self.pass(2_500).await;
+                // Together longer than any deadline after which a stop goes further.
+                self.pass(5_000).await;
             } else {
                 quiet = 0;
                 self.pass(210).await;

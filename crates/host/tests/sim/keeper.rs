@@ -14,20 +14,19 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
 
-/// Inputs that may wait: small, so that a full inbox happens.
-const INBOX: usize = 3;
-
 #[derive(Debug)]
 struct Waiting {
     n: u64,
     payload: Vec<u8>,
 }
 
-/// What a full spool means, as the launch spec says.
+/// What a keeper has room for, and what a full spool means, as the launch spec says.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SpoolBound {
+pub(crate) struct Bounds {
     pub(crate) bytes: u64,
     pub(crate) at_limit: AtLimit,
+    /// How many inputs may wait: few, so that there is no room for one now and then.
+    pub(crate) inbox: usize,
 }
 
 /// How far a keeper is.
@@ -71,7 +70,7 @@ pub(crate) struct Keeper {
     end: u64,
     /// Up to where the host has committed.
     committed: u64,
-    bound: SpoolBound,
+    bound: Bounds,
     ordinary: VecDeque<Waiting>,
     urgent: VecDeque<Waiting>,
     unnumbered: VecDeque<Vec<u8>>,
@@ -110,7 +109,7 @@ impl Keeper {
         spool: File,
         agent: Agent,
         fence: u64,
-        bound: SpoolBound,
+        bound: Bounds,
         bad: Option<BadKeeper>,
         now: i64,
     ) -> Self {
@@ -308,8 +307,13 @@ impl Keeper {
             }
             ToKeeper::Connect => self.wants_connection = true,
             ToKeeper::Ping => self.tell(LinkEvent::Alive),
-            // No database is restored here: every keeper's connection is known.
-            ToKeeper::Reconnect { .. } | ToKeeper::Unknown { .. } => {}
+            ToKeeper::Reconnect { instead_of } => {
+                if matches!(self.life, Life::Runs) && self.connection == Some(instead_of) {
+                    self.disconnect(DisconnectReason::Ordered, around);
+                    self.wants_connection = true;
+                }
+            }
+            ToKeeper::Unknown { .. } => {}
         }
     }
 
@@ -349,7 +353,7 @@ impl Keeper {
             self.record_control(RecordKind::InputRefused, around.now, &Control::InputRefused { n, why });
             return self.tell(LinkEvent::Recorded { n });
         }
-        if self.ordinary.len() + self.urgent.len() >= INBOX {
+        if self.ordinary.len() + self.urgent.len() >= self.bound.inbox {
             return self.tell(LinkEvent::NotTaken { n });
         }
         self.marks.recorded = self.marks.recorded.max(n);

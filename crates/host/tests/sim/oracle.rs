@@ -45,6 +45,10 @@ pub(crate) struct Judge {
     /// Who won each request.
     pub(crate) winners: BTreeMap<RequestId, String>,
     exited: BTreeSet<ProcessToken>,
+    /// Frames that nobody models, as counted so far.
+    odd: u64,
+    /// The marks of those, in their order.
+    marks: Vec<String>,
     /// Records were set aside: the agent's words are not whole any more.
     set_aside: bool,
     fence: u64,
@@ -66,6 +70,8 @@ impl Judge {
             asked: BTreeMap::new(),
             winners: BTreeMap::new(),
             exited: BTreeSet::new(),
+            odd: 0,
+            marks: Vec::new(),
             set_aside: false,
             shown: BTreeMap::new(),
             fence: 0,
@@ -200,6 +206,14 @@ impl Judge {
                 Some(open) if *open => *open = false,
                 _ => return Err(format!("request {request} closed and is not open")),
             },
+            Event::ProviderFrame { frame, count, .. } => {
+                self.odd += 1;
+                once(*count == self.odd, || {
+                    format!("frame {} that nobody models is counted {count}", self.odd)
+                })?;
+                let mark = frame.as_ref().and_then(|frame| frame.pointer("/params/update/sky"));
+                self.marks.extend(mark.and_then(|mark| mark.as_str()).map(str::to_owned));
+            }
             Event::ProcessExited { process, .. } => {
                 once(self.exited.insert(process.clone()), || format!("process {process} exited twice"))?;
             }
@@ -251,6 +265,16 @@ impl Judge {
         let by_agent = matches!(outcome, Outcome::Completed | Outcome::Refused);
         let name = name.clone();
         if by_agent && !self.set_aside {
+            let odd = truth.odd.get(&name).map_or(&[][..], Vec::as_slice);
+            let kept: Vec<&String> = self.marks.iter().filter(|mark| odd.contains(mark)).collect();
+            // Kept and shown, each once and in its order: what nobody models is never dropped.
+            if !kept.iter().copied().eq(odd) {
+                return Err(format!("turn {turn} ({name}): nobody models {odd:?}, kept is {kept:?}"));
+            }
+            let unread = self.fold.as_ref().and_then(Session::thread);
+            if unread.is_some_and(|thread| truth.unread.contains(thread.as_str())) {
+                return Ok(());
+            }
             let said = truth.said.get(&name).cloned().unwrap_or_default();
             let shown = self.text_of_turn(turn);
             // Also what was said while nobody listened: the agent's history tells it.

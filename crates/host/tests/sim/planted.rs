@@ -55,7 +55,6 @@ cases! {
     // 4. One writer.
     the_former_fence: 4, Host(Planted::FormerFence), Claude;
     a_forgotten_claim: 4, Host(Planted::ClaimForgotten), Codex;
-    #[ignore = "not shown yet to be found by the present schedules"]
     bound_late: 4, Host(Planted::BoundLate), Codex;
     // 5. Death is proven, never timed.
     a_guessed_death: 5, Host(Planted::DeathByGuess), Acp;
@@ -66,10 +65,10 @@ cases! {
     // 7. Identity is an id.
     matched_by_order: 7, Host(Planted::MatchedByOrder), Codex;
     // 8. Unknown is a value.
-    #[ignore = "not shown yet to be found by the present schedules"]
+    #[ignore = "needs histories that cannot be read, which the schedules have not yet"]
     unknown_taken_for_absent: 8, Host(Planted::UnknownIsAbsent), Codex;
+    an_unmodelled_frame_is_dropped: 8, Host(Planted::UnmodelledIsDropped), Acp;
     // 9. Everything is bounded, and never silently.
-    #[ignore = "not shown yet to be found by the present schedules"]
     a_full_inbox_is_silent: 9, Host(Planted::NoRoomIsSilent), Claude;
     // 10. One bad session stops no other.
     a_damaged_session_stops_its_neighbours: 10, Host(Planted::OneStopsAll), Codex;

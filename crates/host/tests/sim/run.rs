@@ -40,6 +40,8 @@ pub(crate) struct Options {
     /// A fault of the keepers that is there on purpose.
     pub(crate) bad: Option<BadKeeper>,
     pub(crate) watch: Watch,
+    /// Journals that cannot be read are repaired now and then.
+    pub(crate) heals: bool,
 }
 
 impl Options {
@@ -88,8 +90,9 @@ pub(crate) struct Run {
     pub(crate) told: usize,
     /// The position up to which a reader of the feed has read it, over all lives of the host.
     pub(crate) feed_read: u64,
-    /// The session whose journal cannot be read any more: it is lost, and stops no other.
+    /// The session whose journal cannot be read, until it is repaired, or for ever: it stops no other.
     pub(crate) damaged: Option<usize>,
+    heals: bool,
 }
 
 enum LifeEnd {
@@ -136,6 +139,7 @@ pub(crate) fn traced_seed(
         told: 0,
         feed_read: 0,
         damaged: None,
+        heals: options.heals,
     };
     alarm::clear();
     let outcome = run.lives();
@@ -218,6 +222,11 @@ impl Run {
     fn next_disk(&mut self) {
         let mut world = self.world.lock();
         world.disk = Arc::new(Disk::on(world.disk.durable.crash()));
+        if self.heals
+            && let Some(session) = self.damaged.take_if(|_| self.chance.hits(1, 3))
+        {
+            world.note(|| format!("-- the journal of s{session} can be read again"));
+        }
         if let Some(judge) = self.damaged.and_then(|session| self.judges[session].as_ref()) {
             world.disk.damage(judge.key);
         } else if !world.calm && self.chance.hits(1, 10) {

@@ -54,10 +54,15 @@ impl Transcripts {
         self.append(conversation, &row);
     }
 
-    /// A message that goes into a running turn.
-    pub(crate) fn add_steered(&self, conversation: &str, uuid: &str, text: &str) {
+    /// A message that goes into a running turn: it stands in a row with a uuid of its own, behind the row before.
+    pub(crate) fn add_steered(&self, conversation: &str, row: &str, uuid: &str, text: &str) {
+        let written = self.text(conversation);
+        let rows = written.lines().rev().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let parent = rows.into_iter().find_map(|row| row["uuid"].as_str().map(str::to_owned));
         let attachment = json!({ "type": "queued_command", "prompt": text, "source_uuid": uuid });
-        self.append(conversation, &json!({ "type": "attachment", "attachment": attachment }));
+        let row =
+            json!({ "type": "attachment", "uuid": row, "parentUuid": parent, "attachment": attachment });
+        self.append(conversation, &row);
     }
 
     /// A message of the model; gives its row's uuid.

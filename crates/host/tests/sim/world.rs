@@ -6,7 +6,7 @@ use crate::chance::Chance;
 use crate::claude::Claude;
 use crate::codex::Codex;
 use crate::disk::Disk;
-use crate::keeper::{Around, BadKeeper, Keeper, Life, SpoolBound};
+use crate::keeper::{Around, BadKeeper, Bounds, Keeper, Life};
 use mainstay_agents::AgentKind;
 use mainstay_core::ProcessToken;
 use mainstay_core::process::ExitCause;
@@ -39,6 +39,8 @@ pub(crate) struct World {
     /// Faults are over.
     pub(crate) calm: bool,
     kind: AgentKind,
+    /// How many inputs wait at a keeper at most.
+    inbox: usize,
     /// Where agents keep their own files.
     account_home: PathBuf,
     pub(crate) bad: Option<BadKeeper>,
@@ -70,6 +72,7 @@ impl World {
             dir: KeepersDir::new(home.join("keepers")),
             calm: false,
             kind,
+            inbox: if seed % 14 == 7 && kind != AgentKind::Codex { 1 } else { 3 },
             account_home: home.join(ACCOUNT_HOME),
             bad,
             blind: false,
@@ -191,7 +194,7 @@ impl World {
             AgentKind::Acp | AgentKind::Demo => Agent::Acp(Acp::new(&spec.token, &mut self.chance)),
         };
         let names = (spec.token.clone(), row.key, owner.key);
-        let bound = SpoolBound { bytes: spec.spool_limit, at_limit: spec.at_limit };
+        let bound = Bounds { bytes: spec.spool_limit, at_limit: spec.at_limit, inbox: self.inbox };
         let keeper =
             Keeper::born(names, reserved, spool, agent, spec.process_fence, bound, self.bad, self.now);
         self.note(|| format!("   {} is born for {}", spec.token, owner.id));

@@ -240,7 +240,7 @@ fn a_keeper_killed_in_the_middle_of_a_stream_leaves_whole_records_and_at_most_a_
 }
 
 #[test]
-fn a_process_with_a_providers_variable_is_swept_unless_it_is_another_keepers() {
+fn an_orphan_with_a_providers_variable_is_swept_unless_it_is_another_keepers() {
     let home = Home::new();
     let mut spec = home.spec("echo ready; exec cat");
     let mine = ("PROVIDER_MARK".to_owned(), home.path().display().to_string());
@@ -249,17 +249,31 @@ fn a_process_with_a_providers_variable_is_swept_unless_it_is_another_keepers() {
     other.wait_message("ready");
     let dead = home.spec("exec cat");
     drop(mainstay_keeper::reserve(&home.keepers(), &dead.token).expect("reserve"));
-    let mut marked = std::process::Command::new("/bin/sleep")
-        .arg("3600")
+    // As of a program of the user's own that has the same conversation: it lives, and started this one.
+    let mut of_another = std::process::Command::new("/bin/sleep")
+        .arg("600")
         .env_clear()
         .env(&mine.0, &mine.1)
         .spawn()
         .expect("a marked process");
+    let left = std::process::Command::new("/bin/sh")
+        .args(["-c", "/bin/sleep 600 > /dev/null 2>&1 & echo $!"])
+        .env_clear()
+        .env(&mine.0, &mine.1)
+        .output()
+        .expect("a shell that leaves a process");
+    let left: u32 = String::from_utf8_lossy(&left.stdout).trim().parse().expect("a pid");
+    wait_until("it is what it was left as", || {
+        std::fs::read(format!("/proc/{left}/comm")).is_ok_and(|comm| comm.starts_with(b"sleep"))
+            && std::fs::read(format!("/proc/{left}/environ")).is_ok_and(|marks| !marks.is_empty())
+    });
     let report = sweep(&home.keepers().folder(&dead.token), &[mine]).expect("sweep");
     let killed: Vec<_> = report.killed.iter().map(|stray| stray.pid.unsigned_abs()).collect();
-    marked.kill().expect("kill");
-    marked.wait().expect("wait");
-    assert_eq!(killed, [marked.id()]);
+    let spared = of_another.try_wait().expect("looked at").is_none();
+    of_another.kill().expect("kill");
+    of_another.wait().expect("wait");
+    assert_eq!(killed, [left]);
+    assert!(spared, "a living program started it");
     other.input(1, 1, "still alive");
     other.wait_message("still alive");
 }

@@ -7,19 +7,7 @@ use serde_json::json;
 
 pub(crate) fn show(settings: &Settings, json: bool) -> Result<Exit, Failure> {
     if json {
-        let mut all = serde_json::Map::new();
-        all.insert(
-            "home".to_owned(),
-            json!({ "value": settings.home, "source": "MAINSTAY_HOME or its default" }),
-        );
-        if settings.layers.get("roots").is_none() {
-            all.insert("roots".to_owned(), json!({ "value": settings.roots, "source": "default" }));
-        }
-        for (name, value) in settings.layers.iter() {
-            let shown = shown(name, &value.value);
-            all.insert(name.to_owned(), json!({ "value": shown, "source": value.source.to_string() }));
-        }
-        output::json(&serde_json::Value::Object(all))?;
+        output::json(&serde_json::Value::Object(shown_with_sources(settings)))?;
         return Ok(Exit::Completed);
     }
     let mut rows = vec![["KEY", "VALUE", "FROM"].map(str::to_owned).to_vec()];
@@ -37,6 +25,23 @@ pub(crate) fn show(settings: &Settings, json: bool) -> Result<Exit, Failure> {
     }
     output::text(&output::table(&rows))?;
     Ok(Exit::Completed)
+}
+
+/// Every value with its source, without what may be a secret.
+pub(crate) fn shown_with_sources(settings: &Settings) -> serde_json::Map<String, serde_json::Value> {
+    let mut all = serde_json::Map::new();
+    all.insert(
+        "home".to_owned(),
+        json!({ "value": settings.home, "source": "MAINSTAY_HOME or its default" }),
+    );
+    if settings.layers.get("roots").is_none() {
+        all.insert("roots".to_owned(), json!({ "value": settings.roots, "source": "default" }));
+    }
+    for (name, value) in settings.layers.iter() {
+        let shown = shown(name, &value.value);
+        all.insert(name.to_owned(), json!({ "value": shown, "source": value.source.to_string() }));
+    }
+    all
 }
 
 /// Values of agents' environments may be secrets: only their names are shown.

@@ -37,7 +37,13 @@ pub(crate) async fn run(
         None => default_agent(&client).await?,
     };
     if let (Some(thread), None) = (&args.adopt, &args.cwd) {
-        cwd = folder_of(&client, &agent, thread).await?.unwrap_or(cwd);
+        let why = || {
+            format!(
+                "the folder of conversation {thread} is not known: it is not in {agent}'s list; name --cwd"
+            )
+        };
+        cwd =
+            folder_of(&client, &agent, thread, cwd).await?.ok_or_else(|| Failure::new(Exit::Usage, why()))?;
         check_roots(settings, &cwd)?;
     }
     let mut body = json!({ "agent": agent, "cwd": cwd });
@@ -59,22 +65,28 @@ pub(crate) async fn run(
     let session = create(&client, &body).await?;
     let id = session["id"].as_str().unwrap_or_default().to_owned();
     let (mut after, mut until) = ("1:0".to_owned(), Until::FirstTurn);
+    let follows = !args.detach && args.prompt.is_some();
+    if follows && !json {
+        output::note(&format!("session {id} ({agent})"));
+    }
     if let (Some(_), Some(prompt)) = (&args.adopt, &args.prompt) {
         let path = format!("/v1/sessions/{}/messages", encode(&id));
-        let accepted = client.mutate("POST", &path, &json!({ "content": prompt })).await?;
+        let accepted = client.mutate("POST", &path, &json!({ "content": prompt })).await;
+        if accepted.is_err() && (json || !follows) {
+            // The session stands all the same: whoever reads this can send the message again.
+            output::note(&format!("session {id} ({agent}) was made, and its message was not taken"));
+        }
+        let accepted = accepted?;
         let text = |member: &str| accepted[member].as_str().unwrap_or_default().to_owned();
         (after, until) = (text("cursor"), Until::TurnOf(text("submission")));
     }
-    if args.detach || args.prompt.is_none() {
+    if !follows {
         if json {
             output::json(&session)?;
         } else {
             output::line(&id)?;
         }
         return Ok(Exit::Completed);
-    }
-    if !json {
-        output::note(&format!("session {id} ({agent})"));
     }
     follow(Following {
         client,
@@ -102,12 +114,17 @@ fn folder(args: &RunArgs, environment: &Environment) -> Result<PathBuf, Failure>
         .map_err(|error| Failure::new(Exit::Usage, format!("--cwd {}: {error}", folder.display())))
 }
 
-/// The folder that a conversation was in, where the agent's files say it.
-async fn folder_of(client: &Client, agent: &str, thread: &str) -> Result<Option<PathBuf>, Failure> {
+/// The folder that a conversation was in, where the agent's files say it; `current` where the agent has no such list.
+async fn folder_of(
+    client: &Client,
+    agent: &str,
+    thread: &str,
+    current: PathBuf,
+) -> Result<Option<PathBuf>, Failure> {
     let known = client.get(&format!("/v1/agents/{}/threads?limit=500", encode(agent))).await;
     let known = match known {
         Ok(known) => known,
-        Err(error) if error.code() == Some("unsupported") => return Ok(None),
+        Err(error) if error.code() == Some("unsupported") => return Ok(Some(current)),
         Err(error) => return Err(error.into()),
     };
     let mut threads = known["threads"].as_array().into_iter().flatten();

@@ -6,6 +6,7 @@ use crate::commands::token;
 use crate::config::{Settings, Source};
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
+use crate::logging;
 use crate::output;
 use mainstay_api::{AgentPids, ApiConfig, ListenError, Listeners, Stop};
 use mainstay_core::HostId;
@@ -16,7 +17,6 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// Threads that serve. Lanes wait for the disk and for agents, not for processors; two let one client's large answer
 /// not hold up the others.
@@ -36,7 +36,9 @@ pub(crate) fn serve(
         // Fails only for the leader of a group, which then has a group of its own already.
         let _left = rustix::process::setsid();
     }
-    log_to_stderr(&settings.log)?;
+    let file = logging::file_of(&settings.home);
+    let place = if args.background { logging::Place::File(&file) } else { logging::Place::Stderr };
+    logging::begin(&settings.log, settings.log_format, place)?;
     let fault = fault_plan(environment)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -47,17 +49,6 @@ pub(crate) fn serve(
     let exit = runtime.block_on(run(settings, environment, fault, args.background, json));
     runtime.shutdown_background();
     exit
-}
-
-fn log_to_stderr(directives: &str) -> Result<(), Failure> {
-    let filter =
-        EnvFilter::try_new(directives).map_err(|error| Failure::new(Exit::Usage, format!("log: {error}")))?;
-    let logged = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .try_init();
-    logged.map_err(|error| Failure::new(Exit::Other, format!("the log cannot be set up: {error}")))
 }
 
 /// For tests only: where the host is to kill itself.

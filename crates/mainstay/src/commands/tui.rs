@@ -58,7 +58,7 @@ pub(crate) async fn open(
                 // Its process is the session's no more; it says so itself.
                 Some(event) if event.event == "gone" => attached = false,
                 Some(_) => {}
-                None => match attach_again(&client, &path, &mut terminal).await? {
+                None => match attach_again(&client, &path, &plan, &mut terminal).await? {
                     Attaching::Again(again) => stream = again,
                     Attaching::Gone => attached = false,
                     Attaching::Ended(status) => break status,
@@ -80,12 +80,14 @@ async fn started(client: &Client, path: &str, give_up: Instant) -> Result<(), Fa
             Err(error) => return Err(error.into()),
         };
         let session = client.get(path).await?;
-        if !asked || session["status"] == "idle" {
-            client.mutate("POST", &format!("{path}/start"), &json!({})).await?;
-            asked = true;
-        } else if session["status"] == "recovering" || Instant::now() >= give_up {
+        if Instant::now() >= give_up || (asked && session["status"] == "recovering") {
             let why = session["reason"].as_str().map_or_else(|| refused.to_string(), str::to_owned);
             return Err(Failure::new(Exit::Refused, why));
+        }
+        // Once: where it does not come up, asking again and again would start process after process.
+        if !asked {
+            client.mutate("POST", &format!("{path}/start"), &json!({})).await?;
+            asked = true;
         }
         tokio::time::sleep(LOOK_EVERY).await; // poll
     }
@@ -111,18 +113,32 @@ enum Attaching {
 }
 
 /// The host went: the next one is told that somebody sits here still.
-async fn attach_again(client: &Client, path: &str, terminal: &mut Child) -> Result<Attaching, Failure> {
+async fn attach_again(
+    client: &Client,
+    path: &str,
+    plan: &Value,
+    terminal: &mut Child,
+) -> Result<Attaching, Failure> {
     loop {
         if let Some(ended) = terminal.try_wait()? {
             return Ok(Attaching::Ended(ended));
         }
         match attach(client, path).await {
-            Ok((stream, _)) => return Ok(Attaching::Again(stream)),
+            Ok((stream, now)) if now["process"] == plan["process"] => return Ok(Attaching::Again(stream)),
+            // The terminal talks to one that is the session's no more.
+            Ok(_) => return Ok(Attaching::Gone),
             Err(error) if error.is_lost_host() => {}
-            Err(_) => return Ok(Attaching::Gone),
+            Err(error) if is_gone(&error) => return Ok(Attaching::Gone),
+            // The host says no for the moment: it is busy, or its store is.
+            Err(_) => {}
         }
         tokio::time::sleep(LOOK_EVERY).await; // poll
     }
+}
+
+/// Whether the session has no process that a terminal could talk to, by the answer's code.
+fn is_gone(error: &ClientError) -> bool {
+    matches!(error.code(), Some("submission_state" | "session_unknown" | "unsupported"))
 }
 
 fn start(plan: &Value, environment: &Environment) -> Result<Child, Failure> {

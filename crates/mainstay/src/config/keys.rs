@@ -211,8 +211,15 @@ pub(crate) const KEYS: &[Key] = &[
         Kind::Text,
         Some("\"info\""),
         InProject::No,
-        "What the host logs on standard error: a level (`error`, `warn`, `info`, `debug`, `trace`), or directives as \
+        "What the host logs, on standard error or, in the background, in `logs/host.log` (two files of 8 MiB at most): a level (`error`, `warn`, `info`, `debug`, `trace`), or directives as \
          tracing's filters take them.",
+    ),
+    key(
+        "log_format",
+        Kind::Word(&["text", "json"]),
+        Some("\"text\""),
+        InProject::No,
+        "How a line of the log is written: for people, or as one JSON object.",
     ),
 ];
 

@@ -53,6 +53,15 @@ pub(crate) enum ConfigError {
     },
 }
 
+/// How a line of the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
 /// The configuration in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -70,6 +79,7 @@ pub(crate) struct Settings {
     pub(crate) retention: Retention,
     pub(crate) limits: Limits,
     pub(crate) log: String,
+    pub(crate) log_format: LogFormat,
     pub(crate) agents: BTreeMap<AgentName, AgentConfig>,
     /// Every value with its source.
     pub(crate) layers: Layers,
@@ -123,6 +133,11 @@ pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Resul
             requests: None,
         },
         log: reader.parsed("log", |text| Ok(text.to_owned()))?,
+        log_format: reader.parsed("log_format", |text| match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            other => Err(format!("`text` or `json`, not {other:?}")),
+        })?,
         agents: agents(&reader)?,
         home,
         layers,

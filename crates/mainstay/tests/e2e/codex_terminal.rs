@@ -259,6 +259,39 @@ fn an_agent_at_rest_is_started_for_the_terminal_and_stays_while_it_is_attached()
 }
 
 #[test]
+fn a_conversation_without_a_message_has_no_terminal_yet_and_nothing_is_started_for_it() {
+    let world = world();
+    let host = world.start();
+    let body = json!({ "agent": "codex", "cwd": world.workspace() });
+    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
+    let session = made["id"].as_str().expect("an id").to_owned();
+    let refused = |when: &str| {
+        let plan = host.client().get(&format!("/v1/sessions/{session}/terminal")).expect("answers");
+        let problem = plan.expect_status(409).json();
+        assert_eq!(problem["code"], "no_turn", "{when}: {problem}");
+        assert!(
+            problem["detail"].as_str().is_some_and(|detail| detail.contains("send a message first")),
+            "{problem}"
+        );
+    };
+    refused("at rest");
+    let shown = Terminal::start(&world.home.command(mainstay(), &["tui", &session]));
+    shown.wait_for(DEADLINE, "send a message first", 0);
+    assert_eq!(show(&host.client(), &session)["process"], Value::Null, "an agent was started for nothing");
+    let path = format!("/v1/sessions/{session}/start");
+    host.client().post(&path, &json!({})).expect("answers");
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    follower.until(&mut sse, "the conversation", is("thread.linked"));
+    refused("running");
+    send(&host.client(), &session, "SAY first");
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let plan = host.client().get(&format!("/v1/sessions/{session}/terminal")).expect("answers");
+    plan.expect_status(200);
+    world.end(host);
+}
+
+#[test]
 fn the_terminal_gets_no_key_and_its_own_home_and_is_attached_again_after_the_host_died() {
     let world = world();
     let mut host = world.start();

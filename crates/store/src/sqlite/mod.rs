@@ -300,6 +300,10 @@ impl Store for SqliteStore {
         self.readers.with(record_reads::counts)
     }
 
+    fn session_count(&self) -> Result<u64, ReadError> {
+        self.readers.with(record_reads::session_count)
+    }
+
     fn close(&self) {
         // Readers go first: the last connection folds the WAL into the file when it closes, and a read-only one
         // cannot.

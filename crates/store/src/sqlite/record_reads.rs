@@ -205,6 +205,10 @@ pub(super) fn thread_owner(
     statement.query_row([scope, thread], |row| row.get(0).map(SessionKey)).optional()
 }
 
+pub(super) fn session_count(reader: &Connection) -> rusqlite::Result<u64> {
+    reader.prepare_cached("SELECT count(*) FROM sessions")?.query_row([], |row| row.get(0))
+}
+
 pub(super) fn counts(reader: &Connection) -> rusqlite::Result<Counts> {
     let count = |table: &str| {
         reader.prepare_cached(&format!("SELECT count(*) FROM {table}"))?.query_row([], |row| row.get(0))

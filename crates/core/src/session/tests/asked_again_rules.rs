@@ -160,3 +160,66 @@ fn an_agent_that_dies_each_time_it_asks_again_is_not_started_for_ever() {
     bench.next_process(&[(&request, "call-1")]);
     assert_eq!(bench.session.requests.len(), 1, "it is still to be answered");
 }
+
+#[test]
+fn a_stop_while_a_request_waits_to_be_asked_again_starts_no_further_process() {
+    for order in [CloseOrder::User, CloseOrder::Kill] {
+        let (mut bench, _) = Bench::waiting();
+        bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+        let process = bench.process();
+        bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+        bench.must(Input::Command(Command::Stop { order }));
+        let effects = bench.exit(ProcessExit::of(ExitCause::Ordered { order }));
+        assert!(effects.is_empty(), "{effects:?}");
+        assert!(bench.session.cut_off_requests.is_empty() && bench.session.nothing_owed());
+    }
+}
+
+#[test]
+fn an_interrupt_takes_back_what_waits_to_be_asked_again() {
+    let (mut bench, request) = Bench::waiting();
+    bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+    bench.must(Input::Command(Command::Interrupt(StopScope::Session)));
+    assert!(bench.session.cut_off_requests.is_empty() && bench.session.interrupt_pending.is_none());
+    assert_eq!(bench.session.next_deadline(), None);
+    // The agent had been told what to ask again before.
+    let process = bench.process();
+    bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+    bench.agent(AgentEvent::Ready(AgentInfo::default()));
+    bench.agent(AgentEvent::RequestOpened(AskedByAgent {
+        item: Some(ItemKey::from("call-1")),
+        recovers: Some(request),
+        ..AskedByAgent::new(RequestKey("again".to_owned()), RequestKind::Approval, "may I")
+    }));
+    assert!(bench.session.requests.is_empty());
+    assert_eq!(bench.closed().last(), Some(&(RequestEnd::Cancelled, false)));
+}
+
+#[test]
+fn an_archived_session_asks_nothing_again_and_rests() {
+    let (mut bench, _) = Bench::waiting();
+    bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+    bench.must(Input::Command(Command::Update {
+        name: None,
+        options: None,
+        archived: Some(true),
+        limits: None,
+    }));
+    assert!(bench.session.cut_off_requests.is_empty() && bench.session.nothing_owed());
+}
+
+#[test]
+fn a_stop_frees_the_queue_of_an_answer_that_the_agent_never_takes_up() {
+    let (mut bench, request) = Bench::waiting();
+    bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+    bench.next_process(&[(&request, "call-1")]);
+    let again = bench.session.requests[0].id.clone();
+    bench.answer(&again, "yes", "me").expect("answered");
+    assert!(bench.send("m2").is_empty(), "the answer is not taken up");
+    let effects = bench.must(Input::Command(Command::Interrupt(StopScope::Session)));
+    assert!(matches!(&effects[..], [Effect::Tell(Decision::Interrupt { turn: None })]), "{effects:?}");
+    assert!(bench.session.requests.is_empty());
+    assert!(bench.session.next_deadline().is_some(), "it is taken further if the agent does not react");
+    let effects = bench.must(Input::Command(Command::ResumeQueue));
+    assert!(matches!(&effects[..], [Effect::Tell(Decision::StartTurn { .. })]), "{effects:?}");
+}

@@ -311,3 +311,32 @@ fn a_rewind_that_was_not_answered_rewinds_nothing() {
     assert_eq!(bench.session.resume_at.as_deref(), Some("row"));
     assert_eq!(bench.count("thread.rewound"), 1);
 }
+
+#[test]
+fn going_back_to_a_turn_that_is_not_known_any_more_ends_as_failed() {
+    for by_start in [true, false] {
+        let mut bench = Bench::with(able());
+        bench.capabilities.rewind = true;
+        bench.send("m1");
+        bench.start_process();
+        bench.begin_turn("pt1", "m1");
+        bench.end_turn("pt1", Outcome::Completed);
+        bench.must(Input::Command(Command::Rewind { before: TurnId::from("t1"), files: false }));
+        let control = bench.session.controls[0].id.clone();
+        bench.session.past_turns.clear();
+        let (now, fresh) = (bench.now, ProcessToken::from("unused"));
+        let moment = Moment { now, capabilities: &bench.capabilities, fresh: &fresh };
+        let mut out = Out::default();
+        let said = if by_start {
+            AgentEvent::GoesBack { control, at: "row".to_owned() }
+        } else {
+            AgentEvent::ControlEnded { control, end: ControlEnd::Done }
+        };
+        bench.session.handle(Input::Agent(said), &moment, &mut out).expect("heard");
+        let ended = |stamped: &Stamped| {
+            matches!(&stamped.event, Event::ControlEnded { end: ControlEnd::Refused { .. }, .. })
+        };
+        assert!(out.events.iter().any(ended), "{:?}", out.events);
+        assert!(bench.session.stopping.is_none() && bench.session.resume_at.is_none());
+    }
+}

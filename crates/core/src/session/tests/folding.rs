@@ -18,10 +18,13 @@ fn more(bench: &mut Bench, what: u8, n: usize) {
     let process = bench.session.process.clone().unwrap_or_else(|| ProcessToken::from("none"));
     let value = || serde_json::json!({ "n": n });
     let agent = match what {
-        0 => AgentEvent::TaskUpdated { key: TaskKey(format!("b{}", n % 3)), fields: TaskFields::default() },
+        0 => AgentEvent::TaskUpdated {
+            key: TaskKey(format!("b{}", n % 3)),
+            fields: TaskFields { tokens: Some(n as u64), ..TaskFields::default() },
+        },
         1 => AgentEvent::ChildUpdated {
             thread: ThreadId(format!("child{}", n % 2)),
-            fields: ChildFields::default(),
+            fields: ChildFields { tokens: Some(n as u64), ..ChildFields::default() },
         },
         2 => AgentEvent::Plan(value()),
         3 => AgentEvent::Usage(value()),
@@ -163,5 +166,47 @@ proptest! {
         merged(journal).iter().for_each(|stamped| session.apply(stamped));
         prop_assert_eq!(&session, &bench.session);
         prop_assert_eq!(&folded(&merged(journal)), &bench.session);
+    }
+}
+
+/// What random inputs hardly come to: work in the background that tells how far it is, and a turn that goes on after a
+/// request.
+#[test]
+fn rarer_events_may_be_read_twice_too() {
+    let mut bench = able();
+    let key = TaskKey::from("b0");
+    bench.agent(AgentEvent::TaskStarted {
+        key: key.clone(),
+        kind: crate::work::TaskKind::Shell,
+        title: "x".to_owned(),
+        fields: TaskFields::default(),
+    });
+    let thread = ThreadId::from("child0");
+    bench.agent(AgentEvent::ChildStarted { thread: thread.clone(), fields: ChildFields::default() });
+    for tokens in [3, 7] {
+        let fields = TaskFields { tokens: Some(tokens), ..TaskFields::default() };
+        bench.agent(AgentEvent::TaskUpdated { key: key.clone(), fields });
+        let fields = ChildFields { tokens: Some(tokens), ..ChildFields::default() };
+        bench.agent(AgentEvent::ChildUpdated { thread: thread.clone(), fields });
+    }
+    let request = RequestKey::from("1:0");
+    bench.agent(AgentEvent::RequestOpened(AskedByAgent {
+        turn: Some(ProviderTurn::from("pt0")),
+        ..AskedByAgent::new(request.clone(), RequestKind::Approval, "may I")
+    }));
+    bench.agent(AgentEvent::RequestSettled { key: request, confirmed: true });
+    for kind in ["task.updated", "child.updated", "turn.waiting", "turn.resumed"] {
+        assert!(bench.count(kind) > 0, "{kind} is among {:?}", bench.kinds());
+    }
+    let journal = &bench.journal;
+    for to in 1..=journal.len() {
+        let once = folded(&journal[..to]);
+        for from in 0..to {
+            let mut session = once.clone();
+            journal[from..to].iter().for_each(|stamped| session.apply(stamped));
+            assert_eq!(session, once, "events {from} to {to} were read twice");
+            journal[from..].iter().for_each(|stamped| session.apply(stamped));
+            assert_eq!(session, bench.session, "events from {from} on were read again");
+        }
     }
 }

@@ -319,3 +319,26 @@ fn a_turn_that_only_tries_again_for_too_long_is_stopped_and_says_why() {
     // The next one starts: nothing is used up.
     assert_eq!(bench.session.budget_used_up(), None);
 }
+
+#[test]
+fn turns_that_came_with_an_adopted_conversation_use_up_no_budget() {
+    let mut bench = Bench::new();
+    limits(&mut bench, Limits { max_turns: Some(1), ..Limits::default() });
+    let turn = ProviderTurn::from("old");
+    let (stop_reason, failure, usage) = (None, None, None);
+    let past = Past::Whole(vec![
+        AgentEvent::TurnStarted { turn: turn.clone(), origin: Origin::Client, submission: None },
+        AgentEvent::TurnEnded { turn, outcome: Outcome::Completed, stop_reason, failure, usage },
+    ]);
+    let fresh = ProcessToken::from("unused");
+    let moment = Moment { now: bench.now, capabilities: &bench.capabilities, fresh: &fresh };
+    let mut out = Out::default();
+    bench.session.begin_with_past(ThreadId::from("thread"), past, &moment, &mut out);
+    bench.journal.extend(out.events);
+    assert_eq!((bench.session.turn_count, bench.session.budget_used_up()), (1, None));
+    bench.send("m1");
+    bench.start_process();
+    bench.begin_turn("pt1", "m1");
+    bench.end_turn("pt1", Outcome::Completed);
+    assert_eq!(bench.session.budget_used_up(), Some(Budget::Turns));
+}

@@ -155,6 +155,12 @@ impl Finding {
         Self { kind, detail: detail.into(), mend }
     }
 
+    /// A finding about a process of which no number is known: nothing that names one is advised (`kill 0` would end
+    /// whoever types it).
+    pub(super) fn without_mend(self) -> Self {
+        Self { mend: String::new(), ..self }
+    }
+
     pub(super) fn is_bad(&self) -> bool {
         self.kind.verdict == Verdict::Bad
     }

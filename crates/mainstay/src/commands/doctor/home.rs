@@ -5,10 +5,11 @@ use crate::environment::Environment;
 use mainstay_host::DATABASE;
 use mainstay_store::reserve_of;
 use rustix::fs::{Access, access, statfs, statvfs};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -183,9 +184,11 @@ pub(super) fn is_running(pid: i32) -> bool {
 fn is_dead_socket(path: &Path) -> bool {
     let is_socket = path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
     let Ok(place) = mainstay_api::connectable(path) else { return false };
-    is_socket
-        && UnixStream::connect(place.path())
-            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    let Ok(address) = SocketAddrUnix::new(place.path()) else { return false };
+    // Not waiting: at one whose queue is full (its host is stopped) a connection would wait for ever.
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else { return false };
+    is_socket && connect(&socket, &address) == Err(Errno::CONNREFUSED)
 }
 
 /// A file of the home that was written in the future.

@@ -25,7 +25,7 @@ pub(super) async fn look(settings: &Settings, environment: &Environment) -> Vec<
         Ok(Err(ClientError::NoHost(error))) => return vec![no_host(settings, environment, &error, &log)],
         Ok(Err(error)) => return vec![Finding::new(kind::HOST_REFUSES, chain(&error), &[("log", &log)])],
         Err(_) => {
-            let pid = Address::read(&settings.home).map_or(0, |address| address.pid);
+            let pid = Address::read(&settings.home).ok().map(|address| address.pid);
             return vec![silent(pid, &format!("no answer in {} s", ANSWER_DEADLINE.as_secs()), &log)];
         }
     };
@@ -63,14 +63,18 @@ fn no_host(settings: &Settings, environment: &Environment, why: &std::io::Error,
     let holder = std::fs::read_to_string(settings.home.join("host.lock")).unwrap_or_default();
     let holder: Option<i32> = holder.trim().parse().ok();
     if let Some(pid) = holder.filter(|&pid| is_running(pid) && is_a_host(pid)) {
-        return silent(pid, &format!("it has the home's lock and cannot be reached: {why}"), log);
+        return silent(Some(pid), &format!("it has the home's lock and cannot be reached: {why}"), log);
     }
     let places = environment.socket_places(&settings.home);
     let places: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
     Finding::new(kind::HOST_NONE, format!("it would listen at {}", places.join(" or ")), &[])
 }
 
-fn silent(pid: i32, why: &str, log: &str) -> Finding {
+fn silent(pid: Option<i32>, why: &str, log: &str) -> Finding {
+    let Some(pid) = pid.filter(|pid| *pid > 0) else {
+        let detail = format!("a process that is not known: {why}; its log is {log}");
+        return Finding::new(kind::HOST_SILENT, detail, &[]).without_mend();
+    };
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let is_stopped = state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'));
     let state = if is_stopped { ", and is stopped" } else { "" };

@@ -32,9 +32,17 @@ pub(super) fn keepers(home: &Path) -> Vec<Finding> {
             found.push(Finding::new(kind::KEEPER_UNCLEAR, format!("{}: {why}", row.token), &[]));
         }
         if row.keeper == KeeperState::Gone && row.agent == AgentState::Running {
-            let pid = row.agent_identity.as_ref().map_or(0, |identity| identity.pid).to_string();
-            let detail = format!("{}: the agent is process {pid}", row.token);
-            found.push(Finding::new(kind::KEEPER_GONE, detail, &[("pid", &pid)]));
+            let pid = row.agent_identity.as_ref().map(|identity| identity.pid).filter(|pid| *pid > 0);
+            found.push(match pid.map(|pid| pid.to_string()) {
+                Some(pid) => {
+                    let detail = format!("{}: the agent is process {pid}", row.token);
+                    Finding::new(kind::KEEPER_GONE, detail, &[("pid", &pid)])
+                }
+                None => {
+                    let detail = format!("{}: the agent's process is not known", row.token);
+                    Finding::new(kind::KEEPER_GONE, detail, &[]).without_mend()
+                }
+            });
         }
         let version = KeepersDir::new(&folder)
             .folder(&row.token)
