@@ -1,5 +1,6 @@
 //! Commands that go on after their turn, and whether they do: one that was allowed and stopped in the same moment never
-//! began, and the server tells no end of it (measured). Its list of background terminals tells.
+//! began, and the server tells no end of it (measured), also where it had named its process. Its list of background
+//! terminals tells.
 
 use super::CodexAdapter;
 use super::bounds::{MAX_BACKGROUND_LOOKS, MAX_BACKGROUND_PAGES, MAX_LOOKED_FOR};
@@ -11,9 +12,9 @@ use mainstay_core::content::ItemStatus;
 use mainstay_core::{ItemKey, ProviderTurn, ThreadId};
 use serde_json::{Value, json};
 
-/// A command that is told as a task, and of which the server never named the process.
+/// A command that is told as a task, and that the server never listed as running.
 fn may_never_have_begun(open: &OpenItem, turn: &ProviderTurn) -> bool {
-    open.task && open.process.is_none() && open.turn == *turn
+    open.task && !open.runs && open.turn == *turn
 }
 
 /// What is asked, and how often it was.
@@ -121,7 +122,10 @@ impl CodexAdapter {
         let thread = self.sessions.change(at);
         for open in thread.open_items.iter_mut().filter(|open| may_never_have_begun(open, turn)) {
             if let Some((_, process)) = running.iter().find(|(key, _)| *key == open.key) {
-                open.process.clone_from(process);
+                open.runs = true;
+                if process.is_some() {
+                    open.process.clone_from(process);
+                }
             }
         }
         let more = result.as_ref().ok().and_then(|result| result.get("nextCursor"));

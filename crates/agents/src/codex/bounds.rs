@@ -92,7 +92,7 @@ pub(super) const MAX_REQUEST_BYTES: usize = 16 * 1024;
 /// What kept answers of one thread take in the state, in bytes. Over it an answer is not kept.
 pub(super) const MAX_ANSWER_BYTES: usize = 8 * 1024;
 
-/// How often the server is asked whether a command runs of which it never named the process, after its turn was interrupted.
+/// How often the server is asked whether a command runs, after its turn was interrupted.
 /// Absent each time, it never began. More than once, because the end of one that ran is told a moment after it left the list.
 pub(super) const MAX_BACKGROUND_LOOKS: u32 = 5;
 

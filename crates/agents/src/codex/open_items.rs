@@ -65,6 +65,7 @@ impl CodexAdapter {
                     outlives: items::outlives_turn(item),
                     declined: false,
                     process: text("processId").map(str::to_owned),
+                    runs: false,
                     title: text("command").unwrap_or_default().chars().take(MAX_TITLE_CHARS).collect(),
                     task: false,
                 });

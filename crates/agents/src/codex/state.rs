@@ -429,6 +429,9 @@ pub(super) struct OpenItem {
     pub(super) declined: bool,
     /// The server's id of a command's process, by which it can be ended.
     pub(super) process: Option<String>,
+    /// The server's list of what runs has named it: it began, and its end will be told.
+    #[serde(default)]
+    pub(super) runs: bool,
     /// Of a command, for people; cut.
     pub(super) title: String,
     /// Its turn is over and it goes on: it was told as a task.

@@ -114,7 +114,8 @@ fn a_patch_that_was_cancelled_is_closed_with_its_turn_and_a_command_goes_on() {
             "s1: ItemCompleted f1 in U1 ToolCall Declined",
             "s1: ItemCompleted t1 in U1 ToolCall Incomplete",
             r#"s1: TaskStarted c1 Shell "x" {"item_key":"c1"}"#,
-            "s1: TurnEnded U1 Interrupted -"
+            "s1: TurnEnded U1 Interrupted -",
+            r#"send {"id":3,"method":"thread/backgroundTerminals/list","params":{"threadId":"T"}}"#
         ]
     );
     let late =

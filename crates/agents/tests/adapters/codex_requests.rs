@@ -295,9 +295,14 @@ fn a_command_whose_turn_ends_while_its_approval_is_open_never_ran() {
 
 #[test]
 fn a_command_that_was_allowed_and_stopped_at_once_is_over_where_the_server_does_not_list_it() {
-    for listed in [false, true] {
+    // Measured: one whose process was named may never have begun either.
+    for (listed, named) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut harness = running();
-        let command = json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
+        let mut command =
+            json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
+        if named {
+            command["processId"] = json!("7");
+        }
         harness.message(&event("item/started", json!({ "turnId": "U1", "item": command })));
         harness.message(&ask("item/commandExecution/requestApproval", 1, json!({ "itemId": "c1" })));
         harness.answer("s1", "1:1", select("accept"), Vec::new()).expect("is open");
