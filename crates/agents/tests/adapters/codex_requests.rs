@@ -298,8 +298,7 @@ fn a_command_that_was_allowed_and_stopped_at_once_is_over_where_the_server_does_
     // Measured: one whose process was named may never have begun either.
     for (listed, named) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut harness = running();
-        let mut command =
-            json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
+        let mut command = json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
         if named {
             command["processId"] = json!("7");
         }
