@@ -97,7 +97,7 @@ pub(super) const MAX_BACKGROUND_LOOKS: u32 = 5;
 
 /// The pause between two of those looks: the end of a command that ran is told some time after it left the server's list
 /// (measured: longer than five looks without a pause), because its last output is waited for.
-pub(super) const BACKGROUND_LOOK_EVERY_MS: i64 = 400;
+pub(super) const BACKGROUND_LOOK_EVERY_MS: i64 = 300;
 
 /// Pages of the list of running commands that are asked for in one look. What is on none of them is not known to be over.
 pub(super) const MAX_BACKGROUND_PAGES: u32 = 10;
