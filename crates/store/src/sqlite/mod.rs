@@ -13,7 +13,6 @@ mod history;
 mod inspect;
 mod journal_reads;
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test: a broken precondition is a failed test")]
 mod many_sessions;
 mod open;
 mod queue;
