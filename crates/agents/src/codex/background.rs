@@ -2,19 +2,28 @@
 //! began, and the server tells no end of it (measured), also where it had named its process. Its list of background
 //! terminals tells.
 
-use super::CodexAdapter;
-use super::bounds::{MAX_BACKGROUND_LOOKS, MAX_BACKGROUND_PAGES, MAX_LOOKED_FOR};
+use super::bounds::{
+    MAX_BACKGROUND_LOOKS, MAX_BACKGROUND_PAGES, MAX_LOOKED_FOR, MAX_NOTICE_OUTPUT_BYTES, MAX_OPEN_ITEMS,
+};
 use super::open_items::cut;
 use super::state::{Asked, OpenItem};
+use super::{CodexAdapter, warn};
 use crate::adapter::Translated;
 use crate::rpc::RpcError;
 use mainstay_core::content::ItemStatus;
-use mainstay_core::{ItemKey, ProviderTurn, ThreadId};
+use mainstay_core::{AgentEvent, ItemKey, ProviderTurn, ThreadId};
 use serde_json::{Value, json};
 
 /// A command that is told as a task, and that the server never listed as running.
 fn may_never_have_begun(open: &OpenItem, turn: &ProviderTurn) -> bool {
     open.task && !open.runs && open.turn == *turn
+}
+
+/// The end of a command's output, as far as a notice has room for it.
+fn tail(output: &str) -> &str {
+    let cut = output.len().saturating_sub(MAX_NOTICE_OUTPUT_BYTES);
+    let cut = (cut..output.len()).find(|at| output.is_char_boundary(*at)).unwrap_or(output.len());
+    &output[cut..]
 }
 
 /// What is asked, and how often it was.
@@ -93,6 +102,29 @@ impl CodexAdapter {
         self.read(asked, "thread/backgroundTerminals/list", params, out);
     }
 
+    /// A command that was said never to have begun ended all the same: its item is over and is not shown twice, so what
+    /// became of it is said beside it.
+    pub(super) fn ended_after_all(
+        &mut self,
+        at: usize,
+        event: &AgentEvent,
+        item: &Value,
+        out: &mut Translated,
+    ) {
+        let AgentEvent::ItemCompleted { key, status, .. } = event else { return };
+        let slot = self.sessions.slot(at);
+        if !slot.state.given_up_items.contains(key) {
+            return;
+        }
+        let session = slot.session.clone();
+        self.sessions.change(at).given_up_items.retain(|of| of != key);
+        let how = if *status == ItemStatus::Completed { "with success" } else { "without success" };
+        let message = format!("the command that was taken for incomplete ran, and ended {how}");
+        let provider = json!({ "item": key, "status": item.get("status"), "exitCode": item.get("exitCode"),
+                               "aggregatedOutput": item.get("aggregatedOutput").and_then(Value::as_str).map(tail) });
+        warn(out, &session, message, Some(provider));
+    }
+
     pub(super) fn background_told(
         &mut self,
         at: usize,
@@ -142,6 +174,10 @@ impl CodexAdapter {
             let session = self.sessions.slot(at).session.clone();
             for open in over {
                 let key = open.key.clone();
+                let given_up = &mut self.sessions.change(at).given_up_items;
+                given_up.push(key.clone());
+                let too_many = given_up.len().saturating_sub(MAX_OPEN_ITEMS);
+                given_up.drain(..too_many);
                 let ended = cut(open, ItemStatus::Incomplete);
                 out.say(&session, ended);
                 out.say(&session, super::open_items::task_ended(&key, ItemStatus::Incomplete));

@@ -10,8 +10,13 @@ const DEFAULT_APPROVAL: &str = "on-request";
 /// What commands may touch, where the session says nothing.
 const DEFAULT_SANDBOX: &str = "workspace-write";
 
-/// The parameters. On a thread that is loaded the server ignores them without an error (measured).
-pub(super) fn thread_params(context: &ThreadContext, options: &SessionOptions) -> Value {
+/// The parameters. `kept_by_user`: what the user's own configuration keeps from commands; what is given here takes its
+/// place (measured). On a thread that is loaded the server ignores them without an error (measured).
+pub(super) fn thread_params(
+    context: &ThreadContext,
+    options: &SessionOptions,
+    kept_by_user: &[String],
+) -> Value {
     let mut params = json!({
         "cwd": context.cwd,
         "approvalPolicy": options.approval.as_deref().unwrap_or(DEFAULT_APPROVAL),
@@ -41,12 +46,19 @@ pub(super) fn thread_params(context: &ThreadContext, options: &SessionOptions) -
     }
     if !context.kept_from_commands.is_empty() {
         // Commands get the agent's environment else, keys included (measured).
-        config.insert("shell_environment_policy.exclude".to_owned(), json!(context.kept_from_commands));
+        let kept: Vec<&String> = context.kept_from_commands.iter().chain(kept_by_user).collect();
+        config.insert("shell_environment_policy.exclude".to_owned(), json!(kept));
     }
     if !config.is_empty() {
         params["config"] = Value::Object(config);
     }
     params
+}
+
+/// The variables, by pattern, that the configuration in an answer to `config/read` keeps from commands.
+pub(super) fn kept_by(config: &Value) -> Vec<String> {
+    let kept = config.pointer("/config/shell_environment_policy/exclude").and_then(Value::as_array);
+    kept.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// The policy for the word that `thread/start` takes; None: it has no such word.

@@ -1,6 +1,6 @@
 //! Threads: made, taken up again in a new process, taken up again on a new connection.
 
-use super::bounds::MAX_REATTACH_TRIES;
+use super::bounds::{MAX_REATTACH_TRIES, MAX_RULES_BYTES};
 use super::errors::Refused;
 use super::launch_params::{self, sandbox_policy, thread_params};
 use super::state::{Asked, Handshake, Input, Look, Lookup, Opening, Phase, Seen, Thread};
@@ -60,11 +60,51 @@ impl CodexAdapter {
         Ok(())
     }
 
-    /// Asks for the thread; again on each new connection until it is open.
+    /// Asks for what is needed to ask for the thread, and then for the thread; again on each new connection until it is
+    /// open.
     pub(super) fn send_open(&mut self, at: usize, out: &mut Translated) {
         let slot = self.sessions.slot(at);
+        if slot.context.kept_from_commands.is_empty() {
+            self.ask_to_open(at, out);
+            return;
+        }
+        // Read each time: the user may have changed it, and a project has its own.
+        let params = json!({ "cwd": slot.context.cwd });
+        let asked = Asked::CommandRules { session: slot.session.clone() };
+        self.read(asked, "config/read", params, out);
+    }
+
+    pub(super) fn rules_told(&mut self, at: usize, result: &Result<Value, RpcError>, out: &mut Translated) {
+        let slot = self.sessions.slot(at);
+        if slot.state.phase != Phase::Opening {
+            return;
+        }
+        let session = slot.session.clone();
+        let kept = match result {
+            Ok(config) => launch_params::kept_by(config),
+            Err(error) => {
+                let message = format!(
+                    "Codex's configuration cannot be read: its own `shell_environment_policy.exclude` does not hold here ({})",
+                    error.message
+                );
+                warn(out, &session, message, None);
+                Vec::new()
+            }
+        };
+        let bytes: usize = kept.iter().map(String::len).sum();
+        if bytes > MAX_RULES_BYTES {
+            let message = "Codex's own `shell_environment_policy.exclude` is too long to be kept, and does not hold here";
+            warn(out, &session, message.to_owned(), None);
+        } else if kept != slot.state.kept_by_user {
+            self.sessions.change(at).kept_by_user = kept;
+        }
+        self.ask_to_open(at, out);
+    }
+
+    fn ask_to_open(&mut self, at: usize, out: &mut Translated) {
+        let slot = self.sessions.slot(at);
         let Some(opening) = &slot.state.opening else { return };
-        let mut params = thread_params(&slot.context, &opening.options);
+        let mut params = thread_params(&slot.context, &opening.options, &slot.state.kept_by_user);
         let method = match (&opening.resume, &opening.fork) {
             (Some(thread), _) => {
                 params["threadId"] = json!(thread);
@@ -147,7 +187,7 @@ impl CodexAdapter {
     /// The thread was taken out of the agent's archive: it is asked for again.
     pub(super) fn unarchived(&mut self, at: usize, result: Result<Value, RpcError>, out: &mut Translated) {
         match result {
-            Ok(_) => self.send_open(at, out),
+            Ok(_) => self.ask_to_open(at, out),
             Err(_) => self.opened(at, result, out),
         }
     }
@@ -170,7 +210,11 @@ impl CodexAdapter {
         // On a loaded thread the server ignores all of it (measured); one that it has unloaded in the meantime comes back
         // with it, and not with the configured sandbox. Nothing is given where it is not known what was in force.
         let known = slot.state.in_force != SessionOptions::default();
-        let mut params = if known { thread_params(&slot.context, &slot.state.options) } else { json!({}) };
+        let mut params = if known {
+            thread_params(&slot.context, &slot.state.options, &slot.state.kept_by_user)
+        } else {
+            json!({})
+        };
         params["threadId"] = json!(thread);
         params["excludeTurns"] = json!(true);
         let asked = Asked::Reattach { session: slot.session.clone() };
@@ -314,7 +358,7 @@ impl CodexAdapter {
             None => closed,
             Some(detached) => closed || detached.tries < MAX_REATTACH_TRIES,
         };
-        if !due || !self.ready() || slot.state.phase != Phase::Open {
+        if !due || !self.ready() || slot.state.phase != Phase::Open || self.is_archiving(&slot.session) {
             return;
         }
         let asking = |asked: &Asked| matches!(asked, Asked::Reattach { session } | Asked::Status { session } if *session == slot.session);
