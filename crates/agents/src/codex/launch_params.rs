@@ -55,12 +55,6 @@ pub(super) fn thread_params(
     params
 }
 
-/// The variables, by pattern, that the configuration in an answer to `config/read` keeps from commands.
-pub(super) fn kept_by(config: &Value) -> Vec<String> {
-    let kept = config.pointer("/config/shell_environment_policy/exclude").and_then(Value::as_array);
-    kept.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
 /// The policy for the word that `thread/start` takes; None: it has no such word.
 pub(super) fn sandbox_policy(word: &str, context: &ThreadContext) -> Option<Value> {
     Some(match word {

@@ -1,6 +1,6 @@
 //! Threads: made, taken up again in a new process, taken up again on a new connection.
 
-use super::bounds::{MAX_REATTACH_TRIES, MAX_RULES_BYTES};
+use super::bounds::MAX_REATTACH_TRIES;
 use super::errors::Refused;
 use super::launch_params::{self, sandbox_policy, thread_params};
 use super::state::{Asked, Handshake, Input, Look, Lookup, Opening, Phase, Seen, Thread};
@@ -33,8 +33,9 @@ impl CodexAdapter {
                 out.say(&session, AgentEvent::ThreadRefused { failure: failure.clone() });
                 return Ok(());
             }
-            _ if !self.ready() => return Err(CannotTell::NotConnected),
-            _ => {}
+            // The connection was lost since the process was said to be ready. The thread is asked for on the next one, or
+            // the process's end is told.
+            Handshake::Unsaid | Handshake::Asked | Handshake::Done => {}
         }
         let left_out = launch_params::left_out(&self.sessions.slot(at).context);
         if !left_out.is_empty() {
@@ -56,52 +57,14 @@ impl CodexAdapter {
             ..Thread::default()
         };
         self.sessions.index_thread(at);
-        self.send_open(at, out);
+        if self.ready() {
+            self.send_open(at, out);
+        }
         Ok(())
     }
 
-    /// Asks for what is needed to ask for the thread, and then for the thread; again on each new connection until it is
-    /// open.
-    pub(super) fn send_open(&mut self, at: usize, out: &mut Translated) {
-        let slot = self.sessions.slot(at);
-        if slot.context.kept_from_commands.is_empty() {
-            self.ask_to_open(at, out);
-            return;
-        }
-        // Read each time: the user may have changed it, and a project has its own.
-        let params = json!({ "cwd": slot.context.cwd });
-        let asked = Asked::CommandRules { session: slot.session.clone() };
-        self.read(asked, "config/read", params, out);
-    }
-
-    pub(super) fn rules_told(&mut self, at: usize, result: &Result<Value, RpcError>, out: &mut Translated) {
-        let slot = self.sessions.slot(at);
-        if slot.state.phase != Phase::Opening {
-            return;
-        }
-        let session = slot.session.clone();
-        let kept = match result {
-            Ok(config) => launch_params::kept_by(config),
-            Err(error) => {
-                let message = format!(
-                    "Codex's configuration cannot be read: its own `shell_environment_policy.exclude` does not hold here ({})",
-                    error.message
-                );
-                warn(out, &session, message, None);
-                Vec::new()
-            }
-        };
-        let bytes: usize = kept.iter().map(String::len).sum();
-        if bytes > MAX_RULES_BYTES {
-            let message = "Codex's own `shell_environment_policy.exclude` is too long to be kept, and does not hold here";
-            warn(out, &session, message.to_owned(), None);
-        } else if kept != slot.state.kept_by_user {
-            self.sessions.change(at).kept_by_user = kept;
-        }
-        self.ask_to_open(at, out);
-    }
-
-    fn ask_to_open(&mut self, at: usize, out: &mut Translated) {
+    /// Asks for the thread.
+    pub(super) fn ask_to_open(&mut self, at: usize, out: &mut Translated) {
         let slot = self.sessions.slot(at);
         let Some(opening) = &slot.state.opening else { return };
         let mut params = thread_params(&slot.context, &opening.options, &slot.state.kept_by_user);
