@@ -2,8 +2,7 @@
 //! everything goes on, and what was promised is looked at from outside.
 //!
 //! `MAINSTAY_CRASH_MATRIX=folder` makes each test leave its rows there (`cargo xtask crash-matrix` puts them together);
-//! `MAINSTAY_CRASH_LONG=1` runs every point with one, two and four clients and more counts. The other protocols than ACP are of the
-//! long mode too: their tests are ignored otherwise.
+//! `MAINSTAY_CRASH_LONG=1` runs every point with one, two and four clients and more counts.
 
 use crate::played::register;
 use crate::support::{DEADLINE, Follower, World, agent_pid, is_alive, kill, try_answer};
@@ -364,10 +363,9 @@ fn part(kind: &str, number: usize, parts: usize) {
 const PARTS: usize = 9;
 
 macro_rules! parts {
-    ($($(#[$more:meta])* $name:ident: $kind:literal $number:literal;)*) => {
+    ($($name:ident: $kind:literal $number:literal;)*) => {
         $(
             #[test]
-            $(#[$more])*
             fn $name() {
                 part($kind, $number, PARTS);
             }
@@ -385,40 +383,22 @@ parts! {
     acp_seven: "acp" 6;
     acp_eight: "acp" 7;
     acp_nine: "acp" 8;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     codex_one: "codex" 0;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     codex_two: "codex" 1;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     codex_three: "codex" 2;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     codex_four: "codex" 3;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     codex_five: "codex" 4;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     codex_six: "codex" 5;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     codex_seven: "codex" 6;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     codex_eight: "codex" 7;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     codex_nine: "codex" 8;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     claude_one: "claude" 0;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     claude_two: "claude" 1;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     claude_three: "claude" 2;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     claude_four: "claude" 3;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     claude_five: "claude" 4;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     claude_six: "claude" 5;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     claude_seven: "claude" 6;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     claude_eight: "claude" 7;
-    #[ignore = "of the long mode (cargo xtask crash-matrix --long)"]
     claude_nine: "claude" 8;
 }
