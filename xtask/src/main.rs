@@ -5,6 +5,7 @@
     reason = "a command-line tool: its output is its purpose"
 )]
 
+mod api_fuzz;
 mod arrows;
 mod budget;
 mod cases;
@@ -37,6 +38,7 @@ usage: cargo xtask <task>
                    run the fuzz targets, each for N seconds (60), and say how to run again what they find
   fuzz --replay TARGET FILE
                    run one input
+  api-fuzz         ask the API what its document allows and what it does not (schemathesis); --long: more
   sim run          more seeds of the simulator, on all cores: --seeds N [--first S] [--flavour codex|acp|claude]
   sim replay SEED  how one seed comes about: [--flavour F] [--step], which waits for Enter after each step
   crash-matrix     kill each part at each point, and write docs/crash-matrix.md; --long: 600 runs
@@ -67,6 +69,8 @@ fn main() -> ExitCode {
         ["bench", "--peers", rest @ ..] => peers::bench(&root, rest).map_err(Into::into),
         ["bench", rest @ ..] => tasks::bench(&root, rest).map_err(Into::into),
         ["fuzz", rest @ ..] => fuzz::run(&root, rest).map_err(Into::into),
+        ["api-fuzz"] => api_fuzz::run(&root, false).map_err(Into::into),
+        ["api-fuzz", "--long"] => api_fuzz::run(&root, true).map_err(Into::into),
         ["sim", rest @ ..] => match sim::parse(rest) {
             Some(asked) => sim::run(&root, &asked).map_err(Into::into),
             None => {

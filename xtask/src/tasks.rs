@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use crate::api_fuzz::{self, ApiFuzzError};
 use crate::budget;
 use crate::crash_matrix::{self, MatrixError};
 use crate::dependencies::{self, DependencyError};
@@ -40,6 +41,8 @@ pub(crate) enum TestError {
     Tidy(#[source] TidyError),
     #[error("fuzz")]
     Fuzz(#[source] FuzzError),
+    #[error("api-fuzz")]
+    ApiFuzz(#[source] ApiFuzzError),
     #[error("dependencies")]
     Dependencies(#[source] DependencyError),
     #[error("crash matrix")]
@@ -160,7 +163,8 @@ fn steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), T
     }
     tested?;
     timed("doc tests", &mut || run("doc tests", &["test", "--workspace", "--doc"]))?;
-    timed("fuzz", &mut || fuzz::fuzz(root, fuzz::SECONDS_IN_TEST, &[]).map_err(TestError::Fuzz))
+    timed("fuzz", &mut || fuzz::fuzz(root, fuzz::SECONDS_IN_TEST, &[]).map_err(TestError::Fuzz))?;
+    timed("api-fuzz", &mut || api_fuzz::run(root, false).map_err(TestError::ApiFuzz))
 }
 
 /// What does not fit into CI's minutes.
@@ -177,6 +181,7 @@ fn long_steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<
         sim::run(root, &many).map_err(|source| TestError::Step { step: "long: seeds", source })
     })?;
     timed("long: crashes", &mut || crash_matrix::run(root, true).map_err(TestError::Crashes))?;
+    timed("long: api-fuzz", &mut || api_fuzz::run(root, true).map_err(TestError::ApiFuzz))?;
     timed("long: ignored", &mut || {
         // What the simulator ignores is run above, or replays one seed.
         let rest = [

@@ -257,6 +257,15 @@ pub trait Adapter: Send + fmt::Debug {
     /// Translates one record. Never fails: what it cannot read it says (`Notice`, `Unmodelled`).
     fn ingest(&mut self, record: Record<'_>, out: &mut Translated);
 
+    /// When the adapter wants to be told the time (Unix ms, the clock of [`Record::at`]); None: not at all. Part of its saved
+    /// state.
+    fn waits_until(&self) -> Option<i64> {
+        None
+    }
+
+    /// Tells it the time. It may come early and more than once.
+    fn on_time(&mut self, _now: i64, _out: &mut Translated) {}
+
     /// Learns what the agent's files say about messages in doubt, before it is told to open the thread. For protocols
     /// without a way to ask the agent itself.
     fn learn_history(&mut self, _session: &SessionId, _found: Vec<(SubmissionId, InHistory)>) {}

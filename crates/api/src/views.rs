@@ -184,7 +184,7 @@ pub(crate) struct SessionList {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) after: Option<String>,
     /// Sessions whose records cannot be read.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unreadable: Vec<String>,
 }
 
@@ -446,13 +446,13 @@ pub(crate) struct RequestView {
     /// The ways to answer.
     pub(crate) options: Vec<PermissionOption>,
     /// The questions; answered together, by `answers`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) questions: Vec<Question>,
     /// The sub-agent's thread that asks; absent: the session's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) child: Option<String>,
     /// Its connection is gone and the agent did not ask again: it may be void, and can be answered all the same.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unconfirmed: bool,
     /// When it is answered by itself, and with what.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -43,7 +43,7 @@ pub struct TimelinePage {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<i64>,
     /// Rows that could not be read.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
 }
 

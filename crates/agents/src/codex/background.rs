@@ -3,9 +3,9 @@
 //! terminals tells.
 
 use super::CodexAdapter;
-use super::bounds::{MAX_BACKGROUND_LOOKS, MAX_BACKGROUND_PAGES, MAX_LOOKED_FOR};
+use super::bounds::{BACKGROUND_LOOK_EVERY_MS, MAX_BACKGROUND_LOOKS, MAX_BACKGROUND_PAGES, MAX_LOOKED_FOR};
 use super::open_items::cut;
-use super::state::{Asked, OpenItem};
+use super::state::{Asked, LookedFor, OpenItem};
 use crate::adapter::Translated;
 use crate::rpc::RpcError;
 use mainstay_core::content::ItemStatus;
@@ -17,15 +17,13 @@ fn may_never_have_begun(open: &OpenItem, turn: &ProviderTurn) -> bool {
     open.task && !open.runs && open.turn == *turn
 }
 
-/// What is asked, and how often it was.
-pub(super) struct BackgroundLook {
+/// The page of a look that is asked for.
+pub(super) struct BackgroundPage {
     /// The interrupted turn.
     pub(super) turn: ProviderTurn,
     /// The sub-agent whose turn it is.
     pub(super) child: Option<ThreadId>,
-    /// From 1.
-    pub(super) looks: u32,
-    /// The page of this look, from 0.
+    /// From 0.
     pub(super) page: u32,
 }
 
@@ -38,81 +36,96 @@ impl CodexAdapter {
         child: Option<&ThreadId>,
         out: &mut Translated,
     ) {
-        let wanted = (turn.clone(), child.cloned());
         let state = &self.sessions.slot(at).state;
         if !state.open_items.iter().any(|open| may_never_have_begun(open, turn)) {
             return;
         }
-        if !state.looked_for.contains(&wanted) {
+        let wanted = LookedFor { turn: turn.clone(), child: child.cloned(), looks: 0, due: None };
+        if !state.looked_for.iter().any(|of| of.is_about(turn, child)) {
             let looked_for = &mut self.sessions.change(at).looked_for;
             looked_for.push(wanted);
             let over = looked_for.len().saturating_sub(MAX_LOOKED_FOR);
             looked_for.drain(..over);
         }
-        self.look(
-            at,
-            BackgroundLook { turn: turn.clone(), child: child.cloned(), looks: 1, page: 0 },
-            None,
-            out,
-        );
+        self.look(at, BackgroundPage { turn: turn.clone(), child: child.cloned(), page: 0 }, None, out);
     }
 
     /// The connection was lost, and with it the answers that were to come.
     pub(super) fn look_at_background_again(&mut self, at: usize, out: &mut Translated) {
-        let asks = |asked: &Asked, wanted: &(ProviderTurn, Option<ThreadId>)| match asked {
+        let asks = |asked: &Asked, wanted: &LookedFor| match asked {
             Asked::Background { session, turn, child, .. } => {
-                *session == self.sessions.slot(at).session && (turn, child) == (&wanted.0, &wanted.1)
+                *session == self.sessions.slot(at).session && wanted.is_about(turn, child.as_ref())
             }
             _ => false,
         };
         let wanted = self.sessions.slot(at).state.looked_for.clone();
         let lost: Vec<_> =
             wanted.into_iter().filter(|wanted| !self.asking().any(|asked| asks(asked, wanted))).collect();
-        for (turn, child) in lost {
-            self.look(at, BackgroundLook { turn, child, looks: 1, page: 0 }, None, out);
+        for LookedFor { turn, child, .. } in lost {
+            self.look(at, BackgroundPage { turn, child, page: 0 }, None, out);
         }
     }
 
-    fn look(&mut self, at: usize, look: BackgroundLook, cursor: Option<&Value>, out: &mut Translated) {
+    /// When the next look is due, by the clock of the records.
+    pub(super) fn next_background_look(&self) -> Option<i64> {
+        let due = |at: usize| self.sessions.slot(at).state.looked_for.iter().filter_map(|of| of.due).min();
+        self.sessions.positions().filter_map(due).min()
+    }
+
+    /// Takes the looks that are due. One that is further away than it was set was set by another clock.
+    pub(super) fn take_due_looks(&mut self, now: i64, out: &mut Translated) {
+        let is_due = |due: i64| due <= now || due > now.saturating_add(BACKGROUND_LOOK_EVERY_MS);
+        for at in self.sessions.positions() {
+            let looked_for = &self.sessions.slot(at).state.looked_for;
+            let due: Vec<LookedFor> =
+                looked_for.iter().filter(|of| of.due.is_some_and(is_due)).cloned().collect();
+            for LookedFor { turn, child, .. } in due {
+                self.look(at, BackgroundPage { turn, child, page: 0 }, None, out);
+            }
+        }
+    }
+
+    fn look(&mut self, at: usize, wanted: BackgroundPage, cursor: Option<&Value>, out: &mut Translated) {
+        let BackgroundPage { turn, child, page } = wanted;
+        if !self.goes_on_looking(at, &turn, child.as_ref()) || !self.ready() {
+            return;
+        }
         let slot = self.sessions.slot(at);
-        if !slot.state.open_items.iter().any(|open| may_never_have_begun(open, &look.turn)) {
-            let wanted = (look.turn, look.child);
-            self.sessions.change(at).looked_for.retain(|of| *of != wanted);
-            return;
-        }
-        if !self.ready() {
-            return;
-        }
-        let BackgroundLook { turn, child, looks, page } = look;
         let Some(thread) = child.clone().or_else(|| slot.state.thread.clone()) else { return };
         let mut params = json!({ "threadId": thread });
         if let Some(cursor) = cursor {
             params["cursor"] = cursor.clone();
         }
-        let asked = Asked::Background { session: slot.session.clone(), turn, child, looks, page };
+        let asked = Asked::Background { session: slot.session.clone(), turn, child, page };
         self.read(asked, "thread/backgroundTerminals/list", params, out);
+    }
+
+    /// Whether something is looked for still; it is not awaited any more, because it is asked for now.
+    fn goes_on_looking(&mut self, at: usize, turn: &ProviderTurn, child: Option<&ThreadId>) -> bool {
+        let thread = self.sessions.change(at);
+        let wanted = thread.open_items.iter().any(|open| may_never_have_begun(open, turn));
+        thread.looked_for.retain_mut(|of| {
+            let this = of.is_about(turn, child);
+            if this {
+                of.due = None;
+            }
+            wanted || !this
+        });
+        wanted
     }
 
     pub(super) fn background_told(
         &mut self,
         at: usize,
-        look: BackgroundLook,
+        asked: BackgroundPage,
         result: &Result<Value, RpcError>,
         out: &mut Translated,
     ) {
-        let last_look = look.looks >= MAX_BACKGROUND_LOOKS;
-        let next = BackgroundLook { looks: look.looks + 1, page: 0, ..look };
+        let (turn, child) = (&asked.turn, asked.child.as_ref());
         let listed = result.as_ref().ok().and_then(|result| result.get("data")?.as_array());
-        let Some(listed) = listed else {
-            // What cannot be asked is not known to be over; it is asked again on the next connection.
-            if !last_look {
-                self.look(at, next, None, out);
-            }
-            return;
-        };
-        let (turn, child) = (&next.turn, next.child.as_ref());
         let running: Vec<(ItemKey, Option<String>)> = listed
-            .iter()
+            .into_iter()
+            .flatten()
             .filter_map(|terminal| {
                 let item = terminal.get("itemId").and_then(Value::as_str)?;
                 let process = terminal.get("processId").and_then(Value::as_str).map(str::to_owned);
@@ -130,24 +143,38 @@ impl CodexAdapter {
         }
         let more = result.as_ref().ok().and_then(|result| result.get("nextCursor"));
         if let Some(cursor) = more.filter(|cursor| !cursor.is_null()) {
-            if look.page + 1 < MAX_BACKGROUND_PAGES {
-                let further = BackgroundLook { looks: look.looks, page: look.page + 1, ..next };
+            if asked.page + 1 < MAX_BACKGROUND_PAGES {
+                let further = BackgroundPage { page: asked.page + 1, ..asked };
                 self.look(at, further, Some(cursor), out);
             }
             return;
         }
-        if last_look {
-            let over: Vec<OpenItem> =
-                thread.open_items.extract_if(.., |open| may_never_have_begun(open, turn)).collect();
-            let session = self.sessions.slot(at).session.clone();
-            for open in over {
-                let key = open.key.clone();
-                let ended = cut(open, ItemStatus::Incomplete);
-                out.say(&session, ended);
-                out.say(&session, super::open_items::task_ended(&key, ItemStatus::Incomplete));
-            }
+        if !self.goes_on_looking(at, turn, child) {
+            return;
         }
-        // One that is just ending is told by its item a moment later.
-        self.look(at, next, None, out);
+        let next = self.at.saturating_add(BACKGROUND_LOOK_EVERY_MS);
+        let thread = self.sessions.change(at);
+        let Some(this) = thread.looked_for.iter_mut().find(|of| of.is_about(turn, child)) else { return };
+        this.looks += 1;
+        if this.looks < MAX_BACKGROUND_LOOKS {
+            // One that is just ending is told by its item a moment later.
+            this.due = Some(next);
+            return;
+        }
+        if listed.is_none() {
+            // What cannot be asked is not known to be over; it is asked again on the next connection.
+            this.looks = 0;
+            return;
+        }
+        let over: Vec<OpenItem> =
+            thread.open_items.extract_if(.., |open| may_never_have_begun(open, turn)).collect();
+        thread.looked_for.retain(|of| !of.is_about(turn, child));
+        let session = self.sessions.slot(at).session.clone();
+        for open in over {
+            let key = open.key.clone();
+            let ended = cut(open, ItemStatus::Incomplete);
+            out.say(&session, ended);
+            out.say(&session, super::open_items::task_ended(&key, ItemStatus::Incomplete));
+        }
     }
 }

@@ -92,9 +92,12 @@ pub(super) const MAX_REQUEST_BYTES: usize = 16 * 1024;
 /// What kept answers of one thread take in the state, in bytes. Over it an answer is not kept.
 pub(super) const MAX_ANSWER_BYTES: usize = 8 * 1024;
 
-/// How often the server is asked whether a command runs, after its turn was interrupted.
-/// Absent each time, it never began. More than once, because the end of one that ran is told a moment after it left the list.
+/// How often the server is asked whether a command runs, after its turn was interrupted. Absent each time, it never began.
 pub(super) const MAX_BACKGROUND_LOOKS: u32 = 5;
+
+/// The pause between two of those looks: the end of a command that ran is told some time after it left the server's list
+/// (measured: longer than five looks without a pause), because its last output is waited for.
+pub(super) const BACKGROUND_LOOK_EVERY_MS: i64 = 300;
 
 /// Pages of the list of running commands that are asked for in one look. What is on none of them is not known to be over.
 pub(super) const MAX_BACKGROUND_PAGES: u32 = 10;

@@ -41,7 +41,7 @@ use crate::adapter::{Adapter, CannotTell, Incoming, Record, Shown, StateChange, 
 use crate::catalogue::{Catalogue, Model};
 use crate::rpc::{self, Dialect, Inbound, RpcError};
 use crate::sessions::{Sessions, kept};
-use background::BackgroundLook;
+use background::BackgroundPage;
 use mainstay_core::agent::{AgentInfo, NoticeLevel, TakenProof};
 use mainstay_core::{AgentEvent, Capabilities, Decision, SessionId, SessionOptions, ThreadId};
 use serde_json::value::RawValue;
@@ -238,9 +238,8 @@ impl CodexAdapter {
                 self.steer_answered(at, submission, &turn, again, result, out);
             }
             Asked::Interrupt { turn, .. } => self.interrupt_answered(at, &turn, result, out),
-            Asked::Background { turn, child, looks, page, .. } => {
-                let look = BackgroundLook { turn, child, looks, page };
-                self.background_told(at, look, &result, out);
+            Asked::Background { turn, child, page, .. } => {
+                self.background_told(at, BackgroundPage { turn, child, page }, &result, out);
             }
         }
     }
@@ -376,6 +375,14 @@ impl Adapter for CodexAdapter {
         }
         // What came before a thread was open, where this record opened it.
         self.read_early(out);
+    }
+
+    fn waits_until(&self) -> Option<i64> {
+        self.next_background_look()
+    }
+
+    fn on_time(&mut self, now: i64, out: &mut Translated) {
+        self.take_due_looks(now, out);
     }
 
     fn tell(

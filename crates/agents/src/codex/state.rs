@@ -174,7 +174,6 @@ pub(super) enum Asked {
         session: SessionId,
         turn: ProviderTurn,
         child: Option<ThreadId>,
-        looks: u32,
         /// The page of this look, from 0.
         #[serde(default)]
         page: u32,
@@ -438,6 +437,24 @@ pub(super) struct OpenItem {
     pub(super) task: bool,
 }
 
+/// An interrupted turn, and how often it was asked whether its commands run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct LookedFor {
+    pub(super) turn: ProviderTurn,
+    /// The sub-agent whose turn it is.
+    pub(super) child: Option<ThreadId>,
+    /// Looks that were answered, one after the other.
+    pub(super) looks: u32,
+    /// When the next one is due, Unix ms; None: it is being asked, or waits for a connection.
+    pub(super) due: Option<i64>,
+}
+
+impl LookedFor {
+    pub(super) fn is_about(&self, turn: &ProviderTurn, child: Option<&ThreadId>) -> bool {
+        self.turn == *turn && self.child.as_ref() == child
+    }
+}
+
 /// A review that runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Review {
@@ -615,9 +632,10 @@ pub(super) struct Thread {
     /// [`super::bounds::MAX_QUEUED`].
     #[serde(default)]
     pub(super) withdrawn: Vec<String>,
-    /// Interrupted turns, each with the sub-agent whose it is, of which it is being asked whether a command of theirs runs.
+    /// Interrupted turns of which it is being asked whether a command of theirs runs. At most
+    /// [`super::bounds::MAX_LOOKED_FOR`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) looked_for: Vec<(ProviderTurn, Option<ThreadId>)>,
+    pub(super) looked_for: Vec<LookedFor>,
     /// Frames that came while the thread was being opened, as they came. They are read when it is open.
     #[serde(default)]
     pub(super) early: Vec<String>,

@@ -33,8 +33,9 @@ impl CodexAdapter {
                 out.say(&session, AgentEvent::ThreadRefused { failure: failure.clone() });
                 return Ok(());
             }
-            _ if !self.ready() => return Err(CannotTell::NotConnected),
-            _ => {}
+            // The connection was lost since the process was said to be ready. The thread is asked for on the next one, or
+            // the process's end is told.
+            Handshake::Unsaid | Handshake::Asked | Handshake::Done => {}
         }
         let left_out = launch_params::left_out(&self.sessions.slot(at).context);
         if !left_out.is_empty() {
@@ -56,7 +57,9 @@ impl CodexAdapter {
             ..Thread::default()
         };
         self.sessions.index_thread(at);
-        self.send_open(at, out);
+        if self.ready() {
+            self.send_open(at, out);
+        }
         Ok(())
     }
 

@@ -128,6 +128,17 @@ fn a_message_that_came_while_there_was_no_connection_can_be_given_after_it() {
 }
 
 #[test]
+fn a_session_that_comes_while_there_is_no_connection_is_opened_on_the_next_one() {
+    let mut harness = running();
+    harness.disconnect();
+    harness.bind("s2");
+    assert_eq!(harness.open("s2", None), [""; 0]);
+    handshake(&mut harness);
+    answer(&mut harness, "thread/start", &thread("T2"));
+    assert!(harness.start("s2", "m1", "x").is_ok());
+}
+
+#[test]
 fn an_input_that_was_in_flight_when_the_connection_was_lost_is_found_or_in_doubt() {
     let in_flight = || {
         let mut harness = open();

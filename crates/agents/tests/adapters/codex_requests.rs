@@ -298,8 +298,7 @@ fn a_command_that_was_allowed_and_stopped_at_once_is_over_where_the_server_does_
     // Measured: one whose process was named may never have begun either.
     for (listed, named) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut harness = running();
-        let mut command =
-            json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
+        let mut command = json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
         if named {
             command["processId"] = json!("7");
         }
@@ -316,6 +315,7 @@ fn a_command_that_was_allowed_and_stopped_at_once_is_over_where_the_server_does_
             let running = json!([{ "itemId": "c1", "processId": "7", "command": "touch made" }]);
             let data = if listed { running } else { json!([]) };
             said = answer(&mut harness, "thread/backgroundTerminals/list", &json!({ "data": data }));
+            said.extend(harness.wait());
         }
         if listed {
             assert_eq!((looks, said), (1, Vec::new()), "it runs");
@@ -342,11 +342,13 @@ fn a_look_whether_a_command_runs_survives_a_refusal_a_second_page_and_a_lost_con
     let asks = |said: &[String]| said.last().is_some_and(|line| line.contains(LIST));
 
     let mut harness = stopped();
-    let mut said = refuse(&mut harness, LIST, "not now");
+    assert_eq!(refuse(&mut harness, LIST, "not now"), [""; 0]);
+    let mut said = harness.wait();
     let mut looks = 1;
     while asks(&said) {
         looks += 1;
         said = answer(&mut harness, LIST, &json!({ "data": [] }));
+        said.extend(harness.wait());
     }
     assert!(looks > 1 && said.iter().any(|line| line.contains("TaskEnded c1")), "{said:?}");
 
@@ -355,6 +357,20 @@ fn a_look_whether_a_command_runs_survives_a_refusal_a_second_page_and_a_lost_con
     assert!(asks(&said) && said[0].contains("more"), "{said:?}");
     let running = json!([{ "itemId": "c1", "processId": "7", "command": "touch made" }]);
     assert_eq!(answer(&mut harness, LIST, &json!({ "data": running })), [""; 0], "it is on the second page");
+
+    // One that had just ended when the list was made.
+    let mut harness = stopped();
+    assert_eq!(answer(&mut harness, LIST, &json!({ "data": [] })), [""; 0]);
+    let ended = json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "completed", "exitCode": 0 });
+    let said = harness.message(&event("item/completed", json!({ "turnId": "U1", "item": ended })));
+    assert!(said[0].starts_with("s1: ItemCompleted c1 in U1 ToolCall Completed"), "{said:?}");
+    assert_eq!(harness.wait(), [""; 0], "nothing is looked for any more");
+
+    // The time between two looks outlives the connection, and a clock that was put back.
+    let mut harness = stopped();
+    assert_eq!(answer(&mut harness, LIST, &json!({ "data": [] })), [""; 0]);
+    harness.now -= 1_000_000;
+    assert!(asks(&harness.time()), "that due time is of another clock");
 
     let mut harness = stopped();
     reconnect(&mut harness);

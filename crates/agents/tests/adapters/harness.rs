@@ -174,6 +174,21 @@ impl Harness {
         render::lines(&out)
     }
 
+    /// What the adapter does when the time has come that it waits for.
+    pub(crate) fn wait(&mut self) -> Vec<String> {
+        let Some(until) = self.adapter.waits_until() else { return Vec::new() };
+        self.now = self.now.max(until);
+        self.time()
+    }
+
+    /// Tells the adapter the time.
+    pub(crate) fn time(&mut self) -> Vec<String> {
+        let mut out = Translated::default();
+        self.adapter.on_time(self.now, &mut out);
+        self.after_step(&out);
+        render::lines(&out)
+    }
+
     pub(crate) fn connect(&mut self) -> Vec<String> {
         self.connection += 1;
         self.ingest(Incoming::Connected)

@@ -294,6 +294,8 @@ impl Session {
             } => {
                 self.request_count += 1;
                 let call = self.call_of(item.as_ref(), recovers.as_ref());
+                // From here on this one is what would be asked again.
+                self.cut_off_requests.retain(|(before, _)| Some(before) != recovers.as_ref());
                 self.requests.push(OpenRequest {
                     id: request.clone(),
                     key: key.clone(),

@@ -117,7 +117,7 @@ impl Session {
                 self.on_command(aged, moment, out)
             }
             Command::Abandon => {
-                if self.phase != Phase::Free {
+                if self.phase != Phase::Free && !self.refused_and_ending() {
                     if self.unverifiable.is_none() {
                         return Err(Refusal::new(
                             RefusalCode::SubmissionState,
@@ -139,7 +139,7 @@ impl Session {
             }
             Command::StartFresh => {
                 self.refuse_closed()?;
-                if self.phase != Phase::Free {
+                if self.phase != Phase::Free && !self.refused_and_ending() {
                     return Err(Refusal::new(
                         RefusalCode::SubmissionState,
                         "the agent still holds the conversation; stop it first",
@@ -155,6 +155,13 @@ impl Session {
                 Ok(Reply::Done)
             }
         }
+    }
+
+    /// The agent refused the conversation, and its process is on its way out because of that: what the user decides counts
+    /// for the next one.
+    fn refused_and_ending(&self) -> bool {
+        let ending = self.stopping.is_some() && self.unverifiable.is_none();
+        self.recovering.is_some() && ending && self.turns.is_empty()
     }
 
     /// Orders the end of the process, durably: a host that dies before it is told is followed by one that tells it.

@@ -667,8 +667,8 @@ fn a_deleted_session_starts_nothing_any_more() {
     assert!(bench.exit(ProcessExit::of(ExitCause::AgentLeft)).is_empty());
 }
 
-#[test]
-fn a_conversation_that_is_gone_can_be_replaced_by_a_users_choice() {
+/// A session whose conversation was refused as gone; the process is being ended because of that.
+fn refused_and_ending() -> Bench {
     let mut bench = Bench::running();
     bench.exit(ProcessExit::of(ExitCause::AgentLeft));
     bench.send("m2");
@@ -681,15 +681,42 @@ fn a_conversation_that_is_gone_can_be_replaced_by_a_users_choice() {
         effects.contains(&Effect::Close { order: CloseOrder::Host }),
         "a used thread is never replaced by itself"
     );
-    bench.exit(ProcessExit::of(ExitCause::Ordered { order: CloseOrder::Host }));
-    let effects = bench.must(Input::Command(Command::StartFresh));
-    assert!(matches!(&effects[..], [Effect::Acquire { .. }]));
-    let process = bench.process();
-    bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
-    let effects = bench.agent(AgentEvent::Ready(AgentInfo::default()));
-    assert!(matches!(&effects[..], [Effect::Tell(Decision::OpenThread { resume: None, .. })]));
-    bench.agent(AgentEvent::ThreadOpened { thread: ThreadId::from("new"), resumed: false });
-    assert_eq!(bench.session.chain.last().map(|link| link.how), Some(ThreadOrigin::Replaced));
+    bench
+}
+
+#[test]
+fn a_conversation_that_is_gone_can_be_replaced_by_a_users_choice() {
+    for chosen_before_the_end in [false, true] {
+        let mut bench = refused_and_ending();
+        let ended = ProcessExit::of(ExitCause::Ordered { order: CloseOrder::Host });
+        let effects = if chosen_before_the_end {
+            assert!(bench.must(Input::Command(Command::StartFresh)).is_empty(), "the process is there still");
+            bench.exit(ended)
+        } else {
+            bench.exit(ended);
+            bench.must(Input::Command(Command::StartFresh))
+        };
+        assert!(matches!(&effects[..], [Effect::Acquire { .. }]), "{effects:?}");
+        let process = bench.process();
+        bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+        let effects = bench.agent(AgentEvent::Ready(AgentInfo::default()));
+        assert!(matches!(&effects[..], [Effect::Tell(Decision::OpenThread { resume: None, .. })]));
+        bench.agent(AgentEvent::ThreadOpened { thread: ThreadId::from("new"), resumed: false });
+        assert_eq!(bench.session.chain.last().map(|link| link.how), Some(ThreadOrigin::Replaced));
+    }
+}
+
+#[test]
+fn trying_again_while_a_refused_process_ends_is_a_try_with_the_next_one() {
+    let mut bench = refused_and_ending();
+    assert!(bench.must(Input::Command(Command::Abandon)).is_empty());
+    assert!(bench.session.recovering.is_none());
+    let effects = bench.exit(ProcessExit::of(ExitCause::Ordered { order: CloseOrder::Host }));
+    assert!(matches!(&effects[..], [Effect::Acquire { .. }]), "{effects:?}");
+    // One that lives and is not being ended is not given up.
+    let mut bench = Bench::running();
+    assert!(bench.input(Input::Command(Command::Abandon)).is_err());
+    assert!(bench.input(Input::Command(Command::StartFresh)).is_err());
 }
 
 /// A session whose thread was opened and took no message, with another process that is asked for it.

@@ -25,7 +25,7 @@ use crate::room::Room;
 use batch::{Batch, InFlight};
 use lifecycle::SpawnOutcome;
 pub(crate) use lifecycle::chain;
-use mainstay_agents::{Adapter, AgentKind};
+use mainstay_agents::{Adapter, AgentKind, Translated};
 use mainstay_core::agent::AgentInfo;
 use mainstay_core::process::{CloseOrder, ProcessExit, ProcessId};
 use mainstay_core::session::{Input, Phase};
@@ -552,10 +552,11 @@ impl Lane {
         }
     }
 
-    /// When a session wants to know the time next. The wall clock may be set meanwhile, so it is looked at again in between.
+    /// When a session or the adapter wants to know the time next. The wall clock may be set meanwhile, so it is looked at again in between.
     fn due_at(&self) -> Option<Instant> {
         let wanted = self.members.iter().filter(|member| member.broken.is_none());
-        let at = wanted.filter_map(|member| member.machine.next_deadline()).min()?;
+        let of_adapter = self.process.as_ref().and_then(|process| process.adapter.waits_until());
+        let at = wanted.filter_map(|member| member.machine.next_deadline()).chain(of_adapter).min()?;
         let away = u64::try_from(at.saturating_sub(self.shared.now())).unwrap_or(0);
         Some(Instant::now() + Duration::from_millis(away).min(CLOCK_LOOK_EVERY))
     }
@@ -568,6 +569,13 @@ impl Lane {
             if due && member.broken.is_none() {
                 self.decide_own(at, Input::Tick);
             }
+        }
+        if let Some(process) = self.process.as_mut().filter(|process| process.adapter.waits_until().is_some())
+        {
+            let mut translated = Translated::default();
+            process.adapter.on_time(self.now, &mut translated);
+            self.route(&mut translated);
+            self.pending.touched = true;
         }
     }
 

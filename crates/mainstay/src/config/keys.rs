@@ -227,10 +227,10 @@ pub(crate) const KEYS: &[Key] = &[
 pub(crate) const AGENT_KEYS: &[Key] = &[
     key(
         "kind",
-        Kind::Word(&["acp", "codex"]),
+        Kind::Word(&["acp", "claude", "codex"]),
         None,
         InProject::No,
-        "The protocol. Needed for agents that are not built in (built in: `codex`, `demo`).",
+        "The protocol. Needed for agents that are not built in (built in: `claude`, `codex`, `demo`).",
     ),
     key(
         "command",

@@ -377,6 +377,19 @@ mod tests {
     }
 
     #[test]
+    fn a_second_agent_can_be_of_each_protocol() {
+        let home = tempfile::tempdir().expect("a folder");
+        for (word, kind) in
+            [("acp", AgentKind::Acp), ("claude", AgentKind::Claude), ("codex", AgentKind::Codex)]
+        {
+            let text = format!("[agents.second]\nkind = \"{word}\"\ncommand = [\"/opt/other\"]\n");
+            std::fs::write(home.path().join("config.toml"), text).expect("write");
+            let settings = load(&environment(home.path(), &[]), &[]).expect("loads");
+            assert_eq!(settings.agents[&AgentName::from("second")].kind, kind);
+        }
+    }
+
+    #[test]
     fn bad_values_name_their_key_and_source() {
         let home = tempfile::tempdir().expect("a folder");
         for (text, part) in [

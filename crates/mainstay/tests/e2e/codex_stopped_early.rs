@@ -67,7 +67,7 @@ fn a_command_that_was_stopped_at_any_moment_ends() {
 
 #[test]
 fn a_command_that_was_stopped_as_soon_as_it_was_allowed_ends() {
-    stopped_at_any_moment((0..40).map(|number| {
+    stopped_at_any_moment((0..24).map(|number| {
         let text = format!("RUNESC echo {number} >> ran ;; HOLD never ;; SAY stopped {number}");
         (text, Duration::from_millis(number % 8))
     }));

@@ -12,6 +12,8 @@ mod high_water;
 mod history;
 mod inspect;
 mod journal_reads;
+#[cfg(test)]
+mod many_sessions;
 mod open;
 mod queue;
 mod readers;

@@ -137,6 +137,26 @@ fn nothing_is_asked_again_after_a_stop_or_by_an_agent_that_cannot() {
 }
 
 #[test]
+fn a_death_before_the_conversation_is_open_leaves_one_request_to_ask_again() {
+    for answered in [false, true] {
+        let (mut bench, request) = Bench::waiting();
+        bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+        let process = bench.process();
+        bench.must(Input::Process(ProcessFact::Started { process, agent: None }));
+        bench.agent(AgentEvent::Ready(AgentInfo::default()));
+        let again = bench.ask_about("call-1", Some(&request));
+        if answered {
+            bench.answer(&again, "yes", "me").expect("answered");
+        }
+        bench.exit(ProcessExit::of(ExitCause::AgentLeft));
+        let left: Vec<&RequestId> =
+            bench.session.cut_off_requests.iter().map(|(request, _)| request).collect();
+        let expected = if answered { vec![] } else { vec![&again] };
+        assert_eq!(left, expected, "answered: {answered}");
+    }
+}
+
+#[test]
 fn a_request_that_the_history_does_not_have_stays_lost() {
     let (mut bench, _) = Bench::waiting();
     bench.exit(ProcessExit::of(ExitCause::AgentLeft));

@@ -230,8 +230,13 @@ impl Cell {
                 self.seat.until("the child", is("child.started"));
                 self.seat.world.model.wait_at_gate("text", DEADLINE);
                 // The parent waits for it: the call is with Codex.
-                self.seat.until("the wait", |event| {
-                    event["type"] == "item.started" && event.to_string().contains("wait")
+                self.seat.until_there("the wait", |event| {
+                    event["type"] == "item.started" && event["title"] == "wait"
+                });
+                self.seat.until_there("what the child says", |event| {
+                    event["type"] == "item.started"
+                        && event["kind"] == "agent_message"
+                        && event["child"].is_string()
                 });
             }
         }
