@@ -22,7 +22,8 @@ pub(crate) enum MatrixError {
     File { path: PathBuf, source: io::Error },
 }
 
-/// Runs every point and writes the page. `long`: with more clients and more counts, about 600 runs in place of about 100.
+/// Runs every point in every protocol and writes the page. `long`: with more clients and more counts, about 600 runs in place
+/// of about 100.
 pub(crate) fn run(root: &Path, long: bool) -> Result<(), MatrixError> {
     let rows = root.join("target/crash-matrix");
     let failed = |path: PathBuf| move |source| MatrixError::File { path, source };
