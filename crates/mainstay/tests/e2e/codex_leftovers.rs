@@ -9,7 +9,7 @@ use mainstay_testkit::wait::wait_for;
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// A session whose command left a process behind.
 struct Left {
@@ -82,12 +82,11 @@ fn gather_no_orphans() {
 }
 
 /// A process that only looks alike: of a conversation that this home does not have.
-fn of_another_conversation() -> i32 {
+fn of_another_conversation() -> Child {
     let mut command = Command::new("sleep");
     command.arg("1000").env_clear().env("CODEX_THREAD_ID", "01a00000-0000-7000-8000-000000000000");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    let child = command.spawn().expect("started");
-    i32::try_from(child.id()).expect("a pid")
+    command.spawn().expect("started")
 }
 
 #[test]
@@ -97,7 +96,7 @@ fn what_a_command_left_behind_is_ended_by_the_next_host_where_keeper_and_agent_w
     let left = left_by_a_command(&world, &host, "left");
     let agent = agent_pid(left.follower.of_type("process.started")[0]);
     let keeper = keepers::pid(&world, &host.client(), &left.session);
-    let other = of_another_conversation();
+    let mut other = of_another_conversation();
     host.kill9();
     gather_no_orphans();
     kill(keeper);
@@ -113,8 +112,9 @@ fn what_a_command_left_behind_is_ended_by_the_next_host_where_keeper_and_agent_w
     let mut follower = left.follower;
     let mut sse = follower.open(&host.client(), &left.session);
     let found = follower.until(&mut sse, "the lease's end", is("lease.released"));
-    let (gone, untouched) = (is_gone(left.pid), is_alive(other));
-    kill(other);
+    let (gone, untouched) = (is_gone(left.pid), matches!(other.try_wait(), Ok(None)));
+    other.kill().expect("ended");
+    other.wait().expect("its end");
     if !gone {
         kill(left.pid);
     }
