@@ -18,7 +18,13 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
+
+/// How long a killed agent may take to leave the process table before it is looked at again later.
+const PROOF_PATIENCE: Duration = Duration::from_secs(2);
+/// How often that is looked at.
+const PROOF_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What looking after a process showed.
 #[derive(Debug)]
@@ -329,6 +335,23 @@ fn thread_marks(threads: &[String]) -> Vec<(String, String)> {
     threads.iter().flat_map(marks).collect()
 }
 
+/// Looks until the agent is proven gone: one that was just killed stays in the process table until somebody reaps it. What
+/// was ended with it is known here only, and would be missing from its exit if this were left to a later look.
+fn proven(folder: &KeeperFolder) -> Probe {
+    let give_up = Instant::now() + PROOF_PATIENCE;
+    loop {
+        let seen = probe(folder);
+        let proven = matches!(
+            seen,
+            Probe::KeeperGone { agent: AgentTrace::Gone(_) | AgentTrace::NeverRan } | Probe::Ended { .. }
+        );
+        if proven || Instant::now() >= give_up {
+            return seen;
+        }
+        std::thread::sleep(PROOF_LOOK_EVERY);
+    }
+}
+
 fn settle(folder: &KeeperFolder, seen: Probe) -> Settled {
     let without_record = |cause| exit_without_record(cause, folder.inbox_state().ok().flatten());
     match seen {
@@ -357,7 +380,7 @@ fn settle(folder: &KeeperFolder, seen: Probe) -> Settled {
                 .map(crate::processes::stray)
                 .collect();
             // The agent itself must be proven gone; what else could not be is listed, not assumed.
-            match probe(folder) {
+            match proven(folder) {
                 Probe::KeeperGone { agent: AgentTrace::Gone(_) | AgentTrace::NeverRan } => {
                     Settled::Gone(exit)
                 }

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 /// How long the agent may take to start and open its conversation.
 const START_DEADLINE: Duration = Duration::from_secs(60);
+/// How often it is started at most: it is put to rest in between only where `rest_after` is shorter than a look takes.
+const MAX_STARTS: u32 = 5;
 /// Pause between looks whether it has, and between tries to attach again when the host went.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What describes the terminal itself; the agent's own environment has nothing of it.
@@ -72,7 +74,7 @@ pub(crate) async fn open(
 
 /// Starts the agent where it does not run, and waits until its conversation is open.
 async fn started(client: &Client, path: &str, give_up: Instant) -> Result<(), Failure> {
-    let mut asked = false;
+    let mut starts = 0;
     loop {
         let refused = match client.get(&format!("{path}/terminal")).await {
             Ok(_) => return Ok(()),
@@ -80,14 +82,14 @@ async fn started(client: &Client, path: &str, give_up: Instant) -> Result<(), Fa
             Err(error) => return Err(error.into()),
         };
         let session = client.get(path).await?;
-        if Instant::now() >= give_up || (asked && session["status"] == "recovering") {
+        if Instant::now() >= give_up || (starts > 0 && session["status"] == "recovering") {
             let why = session["reason"].as_str().map_or_else(|| refused.to_string(), str::to_owned);
             return Err(Failure::new(Exit::Refused, why));
         }
-        // Once: where it does not come up, asking again and again would start process after process.
-        if !asked {
+        // Again only where it came and was put to rest between two looks. One that does not come up says why above.
+        if starts == 0 || (session["process"].is_null() && starts < MAX_STARTS) {
             client.mutate("POST", &format!("{path}/start"), &json!({})).await?;
-            asked = true;
+            starts += 1;
         }
         tokio::time::sleep(LOOK_EVERY).await; // poll
     }

@@ -19,11 +19,13 @@ struct Left {
     pid: i32,
 }
 
-/// The shell that starts it ends at once, so that it falls to whoever gathers orphans.
+/// The shell that starts it ends as soon as it has a session of its own (before, it would go with the shell's group), so
+/// that it falls to whoever gathers orphans.
 fn leaves_behind(file: &Path) -> String {
+    let file = file.display();
     format!(
-        "RUN setsid -f env -u MAINSTAY_KEEPER_TOKEN sh -c 'echo $$ > {}; exec sleep 1000' </dev/null >/dev/null 2>&1 ;; SAY done",
-        file.display()
+        "RUN setsid -f env -u MAINSTAY_KEEPER_TOKEN sh -c 'echo $$ > {file} && exec sleep 1000' </dev/null >/dev/null 2>&1; \
+         until test -s {file}; do sleep 0.02; done ;; SAY done"
     )
 }
 
@@ -124,6 +126,11 @@ fn what_a_command_left_behind_is_ended_by_the_next_host_where_keeper_and_agent_w
         event["strays"].as_array().is_some_and(|all| all.iter().any(|stray| stray["pid"] == left.pid))
             || event.to_string().contains(&format!("\"pid\":{}", left.pid))
     };
-    assert!(follower.events.iter().any(named), "what was ended is not named");
+    assert!(
+        follower.events.iter().any(named),
+        "what was ended ({}) is not named: {:#?}",
+        left.pid,
+        follower.events
+    );
     world.end(host);
 }

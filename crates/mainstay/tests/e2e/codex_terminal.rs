@@ -4,7 +4,7 @@ use crate::support::{DEADLINE, Follower, World, answer, follow_turn, interrupt, 
 use mainstay_testkit::http::{Client, Sse};
 use mainstay_testkit::mainstay::HostProcess;
 use mainstay_testkit::terminal::Terminal;
-use mainstay_testkit::wait_until;
+use mainstay_testkit::wait::wait_for;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -161,13 +161,16 @@ fn new_threads_and_branches_of_the_terminal_become_sessions_and_the_session_keep
         terminal.wait_for(DEADLINE, command, from);
         let mut entered = Instant::now();
         terminal.keys("\r");
-        wait_until(DEADLINE, command, || {
+        let done = wait_for(DEADLINE, || {
             if entered.elapsed() > Duration::from_secs(5) && !shows(&terminal.text()) {
+                // The terminal refuses it as long as it shows a turn, also one whose end the host has seen.
+                terminal.keys(command);
                 terminal.keys("\r");
                 entered = Instant::now();
             }
-            shows(&terminal.text())
+            shows(&terminal.text()).then_some(())
         });
+        assert!(done.is_some(), "{command} was not done: {}", &terminal.text()[from..]);
         let client = host.client();
         let ids: Vec<String> = known.clone();
         terminal.enter(DEADLINE, prompt, || {
