@@ -9,7 +9,7 @@ use mainstay_testkit::wait::wait_for;
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// A session whose command left a process behind.
 struct Left {
@@ -81,13 +81,27 @@ fn gather_no_orphans() {
     rustix::process::set_child_subreaper(None).expect("its own setting");
 }
 
-/// A process that only looks alike: of a conversation that this home does not have.
-fn of_another_conversation() -> i32 {
+/// A process that only looks alike, of a conversation that this home does not have; it ends with this.
+struct OfAnother(Child);
+
+impl OfAnother {
+    fn lives(&mut self) -> bool {
+        self.0.try_wait().expect("its state").is_none()
+    }
+}
+
+impl Drop for OfAnother {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn of_another_conversation() -> OfAnother {
     let mut command = Command::new("sleep");
     command.arg("1000").env_clear().env("CODEX_THREAD_ID", "01a00000-0000-7000-8000-000000000000");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    let child = command.spawn().expect("started");
-    i32::try_from(child.id()).expect("a pid")
+    OfAnother(command.spawn().expect("started"))
 }
 
 #[test]
@@ -97,7 +111,7 @@ fn what_a_command_left_behind_is_ended_by_the_next_host_where_keeper_and_agent_w
     let left = left_by_a_command(&world, &host, "left");
     let agent = agent_pid(left.follower.of_type("process.started")[0]);
     let keeper = keepers::pid(&world, &host.client(), &left.session);
-    let other = of_another_conversation();
+    let mut other = of_another_conversation();
     host.kill9();
     gather_no_orphans();
     kill(keeper);
@@ -113,8 +127,8 @@ fn what_a_command_left_behind_is_ended_by_the_next_host_where_keeper_and_agent_w
     let mut follower = left.follower;
     let mut sse = follower.open(&host.client(), &left.session);
     let found = follower.until(&mut sse, "the lease's end", is("lease.released"));
-    let (gone, untouched) = (is_gone(left.pid), is_alive(other));
-    kill(other);
+    let (gone, untouched) = (is_gone(left.pid), other.lives());
+    drop(other);
     if !gone {
         kill(left.pid);
     }
