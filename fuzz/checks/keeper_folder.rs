@@ -46,6 +46,11 @@ pub(crate) fn check(data: &[u8]) {
         Probe::Ended { .. } => assert!(matches!(exit, Ok(Some(_))), "an end that nobody recorded"),
         Probe::KeeperGone { agent: AgentTrace::Gone(_) } => {
             assert!(matches!(folder.agent_identity(), Ok(Some(_))), "gone, and nobody knows who");
+            assert!(matches!(exit, Ok(None)), "an end that was recorded is not read");
+        }
+        Probe::Unused => {
+            let nothing = matches!(exit, Ok(None)) && matches!(folder.agent_identity(), Ok(None));
+            assert!(nothing, "what cannot be read is taken for what never was");
         }
         _ => {}
     }

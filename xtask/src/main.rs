@@ -41,7 +41,7 @@ usage: cargo xtask <task>
   api-fuzz         ask the API what its document allows and what it does not (schemathesis); --long: more
   sim run          more seeds of the simulator, on all cores: --seeds N [--first S] [--flavour codex|acp|claude]
   sim replay SEED  how one seed comes about: [--flavour F] [--step], which waits for Enter after each step
-  crash-matrix     kill each part at each point, and write docs/crash-matrix.md; --long: all protocols, 600 runs
+  crash-matrix     kill each part at each point, and write docs/crash-matrix.md; --long: 600 runs
   tidy             the project's own rules about its files
   dependencies     licenses, bans and sources of everything that is linked
 ";

@@ -21,7 +21,7 @@ const HOST_ABSENCE: Duration = Duration::from_secs(30);
 /// Pause between tries to reach it.
 const RECONNECT_EVERY: Duration = Duration::from_millis(100);
 /// A stream that says nothing for this long is lost: heartbeats come every 10 s.
-const SILENCE: Duration = Duration::from_secs(35);
+pub(crate) const SILENCE: Duration = Duration::from_secs(35);
 
 /// When following ends.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use crate::cli::EventsArgs;
 use crate::client::{Client, encode};
 use crate::config::Settings;
 use crate::failure::{Exit, Failure};
+use crate::follow::SILENCE;
 use crate::output;
 use serde_json::Value;
 
@@ -42,12 +43,12 @@ async fn stream(client: &Client, path: &str, after: Option<&str>, json: bool) ->
     let mut stream = client.stream(path, after).await?;
     loop {
         let event = tokio::select! {
-            event = stream.next() => event,
+            event = stream.next() => event.ok_or("the stream ended"),
+            () = tokio::time::sleep(SILENCE) => Err("the host says nothing any more, not even that it is there"),
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Completed),
         };
-        let Some(event) = event else {
-            return Err(Failure::new(Exit::NoHost, "the stream ended; begin again after the last cursor"));
-        };
+        let event = event
+            .map_err(|why| Failure::new(Exit::NoHost, format!("{why}; begin again after the last cursor")))?;
         let data: Value = serde_json::from_str(&event.data)
             .map_err(|error| Failure::new(Exit::Other, format!("an event is no JSON: {error}")))?;
         if event.id.is_some() || event.event == "reset" {

@@ -36,6 +36,11 @@ fn claude_a_background_command_is_a_task_and_its_end_begins_a_turn() {
     let turn = follower.until(&mut sse, "a turn about it", is("turn.started"));
     assert_eq!(turn["origin"], "task");
     follower.until(&mut sse, "its end", is("turn.ended"));
+    // Its input is still open, however many results it gave.
+    send(&host.client(), &session, "SAY more");
+    follower.until(&mut sse, "the next turn's end", is("turn.ended"));
+    assert!(follower.agent_text().ends_with("more"), "{}", follower.agent_text());
+    assert_eq!(follower.of_type("process.started").len(), 1, "it was started again");
     world.end(host);
 }
 

@@ -81,27 +81,12 @@ fn gather_no_orphans() {
     rustix::process::set_child_subreaper(None).expect("its own setting");
 }
 
-/// A process that only looks alike, of a conversation that this home does not have; it ends with this.
-struct OfAnother(Child);
-
-impl OfAnother {
-    fn lives(&mut self) -> bool {
-        self.0.try_wait().expect("its state").is_none()
-    }
-}
-
-impl Drop for OfAnother {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
-fn of_another_conversation() -> OfAnother {
+/// A process that only looks alike: of a conversation that this home does not have.
+fn of_another_conversation() -> Child {
     let mut command = Command::new("sleep");
     command.arg("1000").env_clear().env("CODEX_THREAD_ID", "01a00000-0000-7000-8000-000000000000");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    OfAnother(command.spawn().expect("started"))
+    command.spawn().expect("started")
 }
 
 #[test]
@@ -127,8 +112,9 @@ fn what_a_command_left_behind_is_ended_by_the_next_host_where_keeper_and_agent_w
     let mut follower = left.follower;
     let mut sse = follower.open(&host.client(), &left.session);
     let found = follower.until(&mut sse, "the lease's end", is("lease.released"));
-    let (gone, untouched) = (is_gone(left.pid), other.lives());
-    drop(other);
+    let (gone, untouched) = (is_gone(left.pid), matches!(other.try_wait(), Ok(None)));
+    other.kill().expect("ended");
+    other.wait().expect("its end");
     if !gone {
         kill(left.pid);
     }

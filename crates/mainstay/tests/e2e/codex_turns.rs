@@ -150,5 +150,6 @@ fn a_provider_error_fails_the_turn_with_the_providers_words_and_the_next_turn_wo
     send(&host.client(), &session, "SAY fine");
     let ended = follower.until(&mut sse, "the next turn's end", is("turn.ended"));
     assert_eq!(ended["outcome"], "completed");
+    assert_eq!(follower.of_type("process.started").len(), 1, "the failure cost more than its turn");
     world.end(host);
 }

@@ -67,41 +67,45 @@ fn a_stop_closes_what_its_turn_asked() {
     }
 }
 
-/// 86: of twenty answers one reaches the agent; the others learn what was decided.
+/// 86: of twenty answers one reaches the agent; the others learn what was decided. Also where the request stays open until the
+/// agent confirms the first answer.
 #[test]
 fn of_twenty_answers_one_reaches_the_agent() {
-    let world = World::new();
-    let heard = world.home.root().join("heard.jsonl").display().to_string();
-    let program = mainstay_testkit::agents::sibling_binary("scripted-agent").display().to_string();
-    let pipe = format!("tee -a {heard} | {program}");
-    register_command(&world, "played", "acp", ASKS, &["sh", "-c", &pipe]);
-    let host = world.start();
-    let played = Played { world, host };
-    let mut session = played.session("ask");
-    let (request, opened) = asked(&mut session);
-    let answers: Vec<_> = (0..20)
-        .map(|number| {
-            let option = option(&opened, if number % 2 == 0 { "allow_once" } else { "reject_once" });
-            let (client, session, request) = (played.client(), session.id.clone(), request.clone());
-            std::thread::spawn(move || {
-                let response = try_answer(&client, &session, &request, &option).unwrap();
-                (option, response.status, response.json())
+    for (kind, said) in [("acp", "\"outcome\""), ("claude", "\"behavior\"")] {
+        let world = World::new();
+        let heard = world.home.root().join("heard.jsonl").display().to_string();
+        let program = mainstay_testkit::agents::sibling_binary("scripted-agent").display().to_string();
+        let pipe = format!("tee -a {heard} | {program} \"$@\"");
+        register_command(&world, "played", kind, ASKS, &["sh", "-c", &pipe, "sh"]);
+        let host = world.start();
+        let played = Played { world, host };
+        let mut session = played.session("ask");
+        let (request, opened) = asked(&mut session);
+        let answers: Vec<_> = (0..20)
+            .map(|number| {
+                let option = option(&opened, if number % 2 == 0 { "allow_once" } else { "reject_once" });
+                let (client, session, request) = (played.client(), session.id.clone(), request.clone());
+                std::thread::spawn(move || {
+                    let response = try_answer(&client, &session, &request, &option).unwrap();
+                    (option, response.status, response.json())
+                })
             })
-        })
-        .collect();
-    let answers: Vec<_> = answers.into_iter().map(|answer| answer.join().unwrap()).collect();
-    session.ended("completed");
-    let won: Vec<_> = answers.iter().filter(|(_, status, _)| *status == 200).collect();
-    assert_eq!(won.len(), 1, "{answers:?}");
-    for (_, status, body) in answers.iter().filter(|(_, status, _)| *status != 200) {
-        assert_eq!(*status, 409, "{body}");
-        assert!(body.to_string().contains(&won[0].0), "the loser is not told the decision: {body}");
+            .collect();
+        let answers: Vec<_> = answers.into_iter().map(|answer| answer.join().unwrap()).collect();
+        session.ended("completed");
+        let won: Vec<_> = answers.iter().filter(|(_, status, _)| *status == 200).collect();
+        assert_eq!(won.len(), 1, "{kind}: {answers:?}");
+        for (_, status, body) in answers.iter().filter(|(_, status, _)| *status != 200) {
+            assert_eq!(*status, 409, "{kind}: {body}");
+            let told = body.to_string().contains(&won[0].0);
+            assert!(told, "{kind}: the loser is not told the decision: {body}");
+        }
+        let heard = std::fs::read_to_string(heard).unwrap();
+        let lines = heard.lines().filter(|line| line.contains(said)).count();
+        assert_eq!(lines, 1, "{kind}: {heard}");
+        assert_eq!(session.all("request.answered").len(), 1, "{kind}");
+        played.end();
     }
-    let heard = std::fs::read_to_string(heard).unwrap();
-    let lines = heard.lines().filter(|line| line.contains("\"outcome\"")).count();
-    assert_eq!(lines, 1, "{heard}");
-    assert_eq!(session.all("request.answered").len(), 1);
-    played.end();
 }
 
 /// 87: a request of a kind that nobody knows gets its answer, and the turn goes on.

@@ -4,10 +4,19 @@ use crate::played::{Followed, Played};
 use crate::support::{DEADLINE, Follower, is};
 use mainstay_testkit::agents::open_gate;
 use mainstay_testkit::stream_text;
-use serde_json::json;
-use std::sync::Arc;
+use mainstay_testkit::wait::wait_for;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// What the command line ends with where no host can be reached.
+const NO_HOST: i32 = 3;
 
 /// 102 and 103: the same message under the same key, many times, over a death of the host: one turn.
 #[test]
@@ -114,28 +123,124 @@ fn an_idle_stream_says_that_it_is_there() {
     played.end();
 }
 
+/// Carries connections to a host's socket, until those that there are stand still: nothing more comes, and no end.
+struct Relay {
+    path: PathBuf,
+    carried: Arc<Mutex<Vec<Arc<AtomicBool>>>>,
+}
+
+impl Relay {
+    fn before(socket: &Path, path: PathBuf) -> Self {
+        let listener = UnixListener::bind(&path).unwrap();
+        let carried = Arc::new(Mutex::new(Vec::new()));
+        let (socket, all) = (socket.to_path_buf(), carried.clone());
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = UnixStream::connect(&socket) else { continue };
+                let still = Arc::new(AtomicBool::new(false));
+                all.lock().unwrap().push(still.clone());
+                for (from, to) in [
+                    (near.try_clone().unwrap(), far.try_clone().unwrap()),
+                    (far.try_clone().unwrap(), near.try_clone().unwrap()),
+                ] {
+                    let still = still.clone();
+                    std::thread::spawn(move || carry(from, to, &still));
+                }
+            }
+        });
+        Self { path, carried }
+    }
+
+    /// The connections that there are carry nothing any more; later ones do.
+    fn stand_still(&self) {
+        self.carried.lock().unwrap().iter().for_each(|still| still.store(true, Ordering::SeqCst));
+    }
+}
+
+fn carry(mut from: UnixStream, mut to: UnixStream, still: &AtomicBool) {
+    let mut buffer = [0; 4096];
+    while let Ok(count) = from.read(&mut buffer) {
+        if still.load(Ordering::SeqCst) {
+            if count == 0 {
+                // What stands still does not end either.
+                std::mem::forget(to);
+                return;
+            }
+        } else if count == 0 || to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    // Whoever waited at the other end is told.
+    to.shutdown(std::net::Shutdown::Both).ok();
+}
+
 /// 165: the connection stands still without an end, as through a dead proxy, while the turn ends. The command line's own reader
-/// notices and sees the end.
+/// notices that nothing comes, not even a heartbeat, and sees the end on another connection.
 #[test]
-fn a_reader_notices_a_host_that_stands_still_and_goes_on_when_it_does() {
-    let played = Played::new("acp", "on prompt go\n  say part\n  wait-for gate $root/gate\n  say whole\n");
+fn a_reader_leaves_a_connection_that_stands_still_and_sees_the_end() {
+    let script = "on prompt go\n  say part\n  wait-for gate $root/first\n  say more\n  wait-for gate $root/second\n  say whole\n";
+    let played = Played::new("acp", script);
     let mut session = played.session("go");
     session.until("text", is("item.delta"));
-    let mut attach =
-        crate::command_line::command(&played.world, &["events", "--follow", "--json", &session.id]);
-    attach.stdout(std::process::Stdio::piped());
-    let mut attach = attach.spawn().unwrap();
-    // fault: the host takes part in nothing for a while, and its connections stay open.
-    played.host.signal(rustix::process::Signal::STOP);
-    open_gate(&played.root("gate"));
-    std::thread::sleep(Duration::from_secs(3)); // fault
-    played.host.signal(rustix::process::Signal::CONT);
+    let relay = Relay::before(&played.host.socket, played.root("relay"));
+    let listening = played.world.home.mainstay_home().join("listening.json");
+    let mut address: Value = serde_json::from_slice(&std::fs::read(&listening).unwrap()).unwrap();
+    address["socket"] = json!(relay.path);
+    address["pid"] = json!(std::process::id());
+    std::fs::write(&listening, address.to_string()).unwrap();
+
+    let mut attached = reader(&played, &["attach", "--json", &session.id]);
+    let mut printed = reader(&played, &["events", "--follow", "--json", &session.id]);
+    let mut of_attached = lines(&mut attached);
+    let mut of_printed = lines(&mut printed);
+    let watch = end_at_the_deadline(&[&attached, &printed]);
+    // It shows what there is once it knows where to go on from.
+    assert!(of_attached.next().is_some(), "it shows what there is");
+    open_gate(&played.root("first"));
+    let more = |line: String| line.contains("\"item.delta\"") && line.contains("more");
+    assert!(of_attached.any(more), "it reads what comes");
+    assert!(of_printed.any(more), "it reads what comes");
+    relay.stand_still();
+    open_gate(&played.root("second"));
     session.ended("completed");
-    use std::io::BufRead;
-    let lines = std::io::BufReader::new(attach.stdout.take().unwrap()).lines();
-    let ended = lines.map_while(Result::ok).any(|line| line.contains("\"turn.ended\""));
-    assert!(ended, "the reader never saw the end");
-    attach.kill().unwrap();
-    attach.wait().unwrap();
+    // Until the one that stays is ended here, or at the deadline.
+    let mut seen = Vec::new();
+    for line in of_attached {
+        let over = line.contains("\"turn.ended\"");
+        seen.push(line);
+        if over {
+            break;
+        }
+    }
+    let ended = seen.iter().filter(|line| line.contains("\"turn.ended\"")).count();
+    assert_eq!(ended, 1, "the reader never saw the end: {seen:?}");
+    assert!(!seen.iter().any(|line| line.contains("\"turn.started\"")), "it began anew: {seen:?}");
+    attached.kill().unwrap();
+    attached.wait().unwrap();
+    // The plain printer says that it was cut off, and where to go on.
+    assert_eq!(of_printed.count(), 0);
+    assert_eq!(printed.wait().unwrap().code(), Some(NO_HOST));
+    watch.join().unwrap();
     played.end();
+}
+
+fn reader(played: &Played, arguments: &[&str]) -> Child {
+    crate::command_line::command(&played.world, arguments).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+fn lines(reader: &mut Child) -> impl Iterator<Item = String> + use<> {
+    BufReader::new(reader.stdout.take().unwrap()).lines().map_while(Result::ok)
+}
+
+/// Ends readers that wait for ever, so that it shows as the end of their lines.
+fn end_at_the_deadline(readers: &[&Child]) -> JoinHandle<()> {
+    let pids: Vec<i32> = readers.iter().map(|reader| i32::try_from(reader.id()).unwrap()).collect();
+    std::thread::spawn(move || {
+        let all_gone = || (!pids.iter().any(|pid| crate::support::is_alive(*pid))).then_some(());
+        if wait_for(DEADLINE * 2, all_gone).is_none() {
+            pids.iter()
+                .filter(|pid| crate::support::is_alive(**pid))
+                .for_each(|pid| crate::support::kill(*pid));
+        }
+    })
 }

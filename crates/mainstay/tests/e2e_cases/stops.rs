@@ -169,6 +169,27 @@ fn a_death_between_the_answer_and_the_start_leaves_the_message_in_doubt_or_settl
     played.end();
 }
 
+/// 68, the other way: the message stands in the agent's history when it dies without a word. It is taken, and not given again.
+#[test]
+fn a_message_that_stands_in_the_history_of_a_dead_agent_is_not_given_again() {
+    let turn = r#"{"id":"the-turn","status":"completed","items":[{"type":"userMessage","id":"u","clientId":"the-second","content":[{"type":"text","text":"two"}]}]}"#;
+    let script = format!(
+        "on first 1 turn/start\n  default\non first 2 turn/start\n  run sed -i 's|]$|,{turn}]|' $root/played-state/$thread.json\n  exit 0\n"
+    );
+    let played = Played::new("codex", &script);
+    let mut session = played.session("one");
+    session.ended("completed");
+    played.post(&session, "messages", &json!({ "content": "two", "id": "the-second" }));
+    session.until("the lease's end", is("lease.released"));
+    played.send(&session, "three");
+    session.until("the answer to the last one", |event| event["text"].to_string().contains("three"));
+    let taken = |event: &Value| event["submission"] == "the-second";
+    assert_eq!(session.all("submission.taken").into_iter().filter(|event| taken(event)).count(), 1);
+    assert_eq!(played.world.prompts_received("two"), 0, "it was given again");
+    assert_eq!(session.text(), "echo: oneecho: three");
+    played.end();
+}
+
 /// 70: the provider ends a turn as interrupted, and nobody asked for it; it is not shown as a user's stop.
 #[test]
 fn a_turn_that_the_provider_interrupted_is_not_called_a_users_stop() {
