@@ -27,6 +27,8 @@ pub(crate) struct Real {
     peer: Option<Peer>,
     /// Everything that was said, in order.
     pub(crate) said: Vec<String>,
+    /// What failed, whole, in order.
+    pub(crate) failures: Vec<Value>,
     containment: Containment,
 }
 
@@ -55,6 +57,7 @@ impl Real {
             harness: Harness::new(AgentKind::Codex, Life::NewEachStep),
             peer: None,
             said: Vec::new(),
+            failures: Vec::new(),
             containment,
         };
         real.launch();
@@ -102,6 +105,7 @@ impl Real {
     fn went(&mut self, lines: Vec<String>) -> Vec<String> {
         let said: Vec<String> = lines.into_iter().filter(|line| !line.starts_with("send")).collect();
         self.said.extend(said.clone());
+        self.failures.append(&mut self.harness.failures);
         if let Some(peer) = &mut self.peer {
             for frame in &self.harness.sent {
                 peer.send(frame);
