@@ -50,7 +50,9 @@ enum Moment {
     Idle,
 }
 
-fn points(long: bool) -> Vec<Point> {
+/// Left out: a death of Claude Code with an open request. The next process asks again and takes the call up where it is
+/// answered, which the scripted agent does not play; the program itself does (`e2e claude_asked_again`).
+fn points(kind: &str, long: bool) -> Vec<Point> {
     let places = [
         ("reserved_not_spawned", 1, 1),
         ("spawned_not_recorded", 1, 1),
@@ -66,7 +68,11 @@ fn points(long: bool) -> Vec<Point> {
     let moments = [Moment::Starting, Moment::Streaming, Moment::Asking, Moment::Idle];
     let parts = [Part::Host, Part::Keeper, Part::Agent, Part::HostAndKeeper];
     let kills = parts.into_iter().flat_map(|part| moments.map(|moment| Point::Kill(part, moment)));
-    counted.chain(kills).collect()
+    let asked_again = |point: &Point| {
+        let dies = !matches!(point, Point::Kill(Part::Host, _));
+        kind == "claude" && dies && matches!(point, Point::Kill(_, Moment::Asking))
+    };
+    counted.chain(kills).filter(|point| !asked_again(point)).collect()
 }
 
 /// One run.
@@ -349,7 +355,7 @@ fn shown(point: &Point) -> String {
 fn part(kind: &str, number: usize, parts: usize) {
     let long = std::env::var_os("MAINSTAY_CRASH_LONG").is_some();
     let mut rows = Vec::new();
-    for (index, point) in points(long).iter().enumerate().filter(|(index, _)| index % parts == number) {
+    for (index, point) in points(kind, long).iter().enumerate().filter(|(index, _)| index % parts == number) {
         let clients: &[usize] = if long { &[1, 2, 4] } else { &[[1, 3][index / parts % 2]] };
         rows.extend(clients.iter().map(|clients| run(kind, point, *clients)));
     }
