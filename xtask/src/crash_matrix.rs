@@ -57,8 +57,7 @@ fn written(rows: &[String]) -> String {
     let intro = "# Crash matrix\n\nWritten by `cargo xtask crash-matrix`; do not edit. Each row is a run on the real binary with an agent \
         that plays a script in its protocol: the part is killed with -9 at that point, everything goes on, and then it is checked that each \
         message reached the agent once, that every turn, item and request has one end, that the text is whole (or says that its turn was lost with its agent), \
-        that an answer was given once, that all clients have the same history without a hole, and that no process is left. Left out is a death of \
-        Claude Code with an open request, which the next process asks again: the scripted agent does not play that, the program itself does (`e2e claude_asked_again`).\n\n";
+        that an answer was given once, that all clients have the same history without a hole, and that no process is left.\n\n";
     let head = "| killed | when | agent | clients | hosts that died | agent processes | first turn |\n|---|---|---|---|---|---|---|\n";
     format!("{intro}{} runs.\n\n{head}{}\n", rows.len(), rows.join("\n"))
 }

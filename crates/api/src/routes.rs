@@ -293,7 +293,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::new(
         Verb::Patch,
         "/v1/sessions/{session}",
-        "Changes name, options and the archived mark. Not for agents.",
+        "Changes name, options and the archived mark, which is the host's own: the agent goes on listing the conversation (`archive` puts it away there too). Not for agents.",
         Gives::Json(200, schema::<views::SessionView>()),
         |call| Box::pin(sessions::update(call)),
     )
@@ -520,6 +520,15 @@ for as long as it is read: the agent is not put to rest meanwhile. Not for agent
         "Empties the context, when nothing else runs.",
         Gives::Json(202, schema::<controls::Asked>()),
         |call| Box::pin(controls::clear(call)),
+    )
+    .takes::<process::NoBody>()
+    .refuses(&[Code::InvalidId, Code::SessionUnknown, Code::SessionUnreadable, Code::SessionClosed, Code::QueueFull, Code::Unsupported, Code::FromAgent]),
+    Route::new(
+        Verb::Post,
+        "/v1/sessions/{session}/archive",
+        "Puts the conversation into the agent's own archive, when nothing runs, and then archives the session; the agent is started for it where it does not run. Not for agents.",
+        Gives::Json(202, schema::<controls::Asked>()),
+        |call| Box::pin(controls::archive(call)),
     )
     .takes::<process::NoBody>()
     .refuses(&[Code::InvalidId, Code::SessionUnknown, Code::SessionUnreadable, Code::SessionClosed, Code::QueueFull, Code::Unsupported, Code::FromAgent]),

@@ -89,6 +89,12 @@ pub struct Capabilities {
     /// One process holds the threads of several sessions, and a thread can be left without ending it.
     #[serde(default)]
     pub close_thread: bool,
+    /// The agent has an archive of its own, and puts a thread there on request.
+    #[serde(default)]
+    pub archive_thread: bool,
+    /// The agent keeps a queue of its own, which other clients of its process fill: a stop is for what waits there too.
+    #[serde(default)]
+    pub own_queue: bool,
 }
 
 impl Capabilities {
@@ -121,6 +127,8 @@ impl Capabilities {
             stop_background: false,
             terminal: false,
             close_thread: false,
+            archive_thread: false,
+            own_queue: false,
         }
     }
 
@@ -141,6 +149,7 @@ impl Capabilities {
             Control::Review { .. } => self.review,
             Control::Shell { .. } => self.shell,
             Control::Rename { .. } => self.rename,
+            Control::ArchiveThread => self.archive_thread,
         }
     }
 }
@@ -543,7 +552,8 @@ pub enum Decision {
         /// What.
         content: Vec<ContentBlock>,
     },
-    /// End the running turn, or the one that our last `StartTurn` is about to start.
+    /// End the running turn, or the one that our last `StartTurn` is about to start. With capability `own_queue` also what
+    /// waits in the agent's own queue, whether anything runs or not.
     Interrupt {
         /// Which, where its id is known.
         turn: Option<ProviderTurn>,

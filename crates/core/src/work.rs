@@ -266,6 +266,9 @@ pub enum Control {
         /// The name.
         name: String,
     },
+    /// Put the thread away at the agent too (capability `archive_thread`); the session is archived when it is. The agent
+    /// lets the thread go.
+    ArchiveThread,
 }
 
 impl TaskFields {
@@ -313,7 +316,14 @@ impl Control {
     /// Whether it needs a thread in which nothing runs. Codex would end a running turn silently for these (measured).
     #[must_use]
     pub const fn needs_idle(&self) -> bool {
-        matches!(self, Self::Compact { .. } | Self::Clear | Self::Rewind { .. } | Self::Review { .. })
+        matches!(
+            self,
+            Self::Compact { .. }
+                | Self::Clear
+                | Self::Rewind { .. }
+                | Self::Review { .. }
+                | Self::ArchiveThread
+        )
     }
 
     /// The capability that it needs.
@@ -332,6 +342,7 @@ impl Control {
             Self::Review { .. } => "review",
             Self::Shell { .. } => "shell",
             Self::Rename { .. } => "rename",
+            Self::ArchiveThread => "archive_thread",
         }
     }
 }

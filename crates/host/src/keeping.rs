@@ -70,6 +70,8 @@ pub trait Keeping: std::fmt::Debug + Send + Sync {
     fn left_running(&self, _folder: &KeeperFolder) -> usize {
         0
     }
+    /// Ends what commands of this thread left running below its keeper, and nothing of another thread. Blocking.
+    fn end_left_running(&self, _folder: &KeeperFolder, _thread: &str) {}
     /// A keeper, other than these, whose agent lives, or may live, and holds this thread.
     fn holder_of(&self, thread: &str, except: &dyn Fn(&str) -> bool) -> Option<String>;
 }
@@ -249,6 +251,23 @@ impl Keeping for Keepers {
                 );
                 0
             }
+        }
+    }
+
+    fn end_left_running(&self, folder: &KeeperFolder, thread: &str) {
+        match mainstay_keeper::end_left_running(folder, &thread_marks(&[thread.to_owned()])) {
+            Ok(ended) => {
+                for stray in ended {
+                    let (token, pid, comm) = (&folder.token, stray.pid, &stray.comm);
+                    tracing::info!(token, thread, pid, comm, outcome = ?stray.outcome, "a process that a left conversation had left running");
+                }
+            }
+            Err(error) => tracing::warn!(
+                token = folder.token,
+                thread,
+                error = crate::lane::chain(&error),
+                "what a left conversation had left running cannot be told"
+            ),
         }
     }
 

@@ -1,8 +1,10 @@
-//! What an agent left running below its keeper.
+//! What an agent left running below its keeper, and the end of what one of its conversations left there.
 
 use crate::folder::{FolderError, KeeperFolder};
 use crate::identity::ProcessIdentity;
-use crate::process_table::ProcessTable;
+use crate::manifest::StrayReport;
+use crate::process_table::{Marks, ProcessTable, self_and_ancestors};
+use crate::strays::end_all;
 use std::io;
 use thiserror::Error;
 
@@ -31,6 +33,33 @@ pub fn left_running(folder: &KeeperFolder) -> Result<Vec<i32>, LeftRunningError>
     }
     let table = ProcessTable::read().map_err(LeftRunningError::Table)?;
     Ok(below(&table, &manifest.keeper, agent.as_ref()))
+}
+
+/// Ends what was left running below a living keeper ([`left_running`]) and carries one of these variables (name and value)
+/// in its environment, with all that is below it. What the agent itself has below it is not touched, nor what carries
+/// none of them: it is another conversation's.
+///
+/// # Errors
+/// [`LeftRunningError`]; something may have been ended.
+pub fn end_left_running(
+    folder: &KeeperFolder,
+    provider_vars: &[(String, String)],
+) -> Result<Vec<StrayReport>, LeftRunningError> {
+    if left_running(folder)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(manifest) = folder.manifest().map_err(LeftRunningError::Folder)? else { return Ok(Vec::new()) };
+    let agent = folder.agent_identity().map_err(LeftRunningError::Folder)?;
+    let marks = Marks::new(&folder.token, provider_vars);
+    let find = |table: &ProcessTable| {
+        let left = below(table, &manifest.keeper, agent.as_ref());
+        let mut pids: Vec<i32> = left.into_iter().filter(|pid| marks.are_of_provider_on(*pid)).collect();
+        for pid in pids.clone() {
+            pids.extend(table.descendants(pid));
+        }
+        pids
+    };
+    end_all(&self_and_ancestors(), find, || ()).map_err(LeftRunningError::Table)
 }
 
 /// The children of all threads of a process, where the kernel lists them; none where it is gone.

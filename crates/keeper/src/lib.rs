@@ -33,7 +33,7 @@ pub use folder::{FolderError, KeeperFolder, KeepersDir, ReservedFolder};
 pub use identity::{IdentityCheck, ProcessIdentity};
 pub use inbox::{InboxState, InputFate};
 pub use launch::{BirthError, Newborn, birth, reserve, start};
-pub use left_running::{LeftRunningError, left_running};
+pub use left_running::{LeftRunningError, end_left_running, left_running};
 pub use leftover::{Leftover, LeftoverError, leftovers};
 pub use link::{Link, connect_socket};
 pub use manifest::{ExitCause, ExitRecord, Manifest, Order};

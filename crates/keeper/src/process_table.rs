@@ -154,6 +154,12 @@ impl Marks {
         mark
     }
 
+    /// Whether it carries a provider's variable, whatever else.
+    pub(crate) fn are_of_provider_on(&self, pid: i32) -> bool {
+        let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return false };
+        environment.split(|&byte| byte == 0).any(|entry| self.provider.iter().any(|mark| mark == entry))
+    }
+
     /// Whether it carries a mark of either kind.
     pub(crate) fn are_on(&self, pid: i32) -> bool {
         self.on(pid) != Mark::None

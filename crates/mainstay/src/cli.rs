@@ -97,7 +97,7 @@ enum Command {
     /// Show conversations in the agent's own home with which a session can begin (`run --adopt`).
     Threads(ThreadsArgs),
     /// Put a session away. Its agent is ended when nothing is owed.
-    Archive(SessionArg),
+    Archive(ArchiveArgs),
     /// Take a session out of the archive.
     Unarchive(SessionArg),
     /// Show the configuration.
@@ -268,6 +268,16 @@ pub(crate) struct RewindArgs {
     /// Put the files back that those turns changed.
     #[arg(long)]
     pub(crate) files: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ArchiveArgs {
+    /// The session's id.
+    pub(crate) session: String,
+    /// Put the conversation into the agent's own archive too, when nothing runs; the agent is started for it where it does
+    /// not run. Without it the agent goes on listing the conversation.
+    #[arg(long)]
+    pub(crate) at_agent: bool,
 }
 
 #[derive(Debug, Args)]
@@ -684,8 +694,15 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
                 Command::Models(args) => commands::agents::models(&settings, &args, json).await,
                 Command::Threads(args) => commands::agents::threads(&settings, &args, json).await,
                 Command::Tui(args) => commands::tui::open(&settings, &environment, &args, json).await,
-                Command::Archive(args) => commands::session::archive(&settings, &args, true, json).await,
-                Command::Unarchive(args) => commands::session::archive(&settings, &args, false, json).await,
+                Command::Archive(args) if args.at_agent => {
+                    commands::controls::archive(&settings, &args.session, json).await
+                }
+                Command::Archive(args) => {
+                    commands::session::archive(&settings, &args.session, true, json).await
+                }
+                Command::Unarchive(args) => {
+                    commands::session::archive(&settings, &args.session, false, json).await
+                }
                 Command::Logs(args) => commands::logs::print(&settings, &args).await,
                 Command::Support(args) => {
                     commands::support::write(&settings, &environment, &args, json).await

@@ -2,19 +2,29 @@
 //! began, and the server tells no end of it (measured), also where it had named its process. Its list of background
 //! terminals tells.
 
-use super::CodexAdapter;
-use super::bounds::{BACKGROUND_LOOK_EVERY_MS, MAX_BACKGROUND_LOOKS, MAX_BACKGROUND_PAGES, MAX_LOOKED_FOR};
+use super::bounds::{
+    BACKGROUND_LOOK_EVERY_MS, MAX_BACKGROUND_LOOKS, MAX_BACKGROUND_PAGES, MAX_LOOKED_FOR,
+    MAX_NOTICE_OUTPUT_BYTES, MAX_OPEN_ITEMS,
+};
 use super::open_items::cut;
 use super::state::{Asked, LookedFor, OpenItem};
+use super::{CodexAdapter, warn};
 use crate::adapter::Translated;
 use crate::rpc::RpcError;
 use mainstay_core::content::ItemStatus;
-use mainstay_core::{ItemKey, ProviderTurn, ThreadId};
+use mainstay_core::{AgentEvent, ItemKey, ProviderTurn, ThreadId};
 use serde_json::{Value, json};
 
 /// A command that is told as a task, and that the server never listed as running.
 fn may_never_have_begun(open: &OpenItem, turn: &ProviderTurn) -> bool {
     open.task && !open.runs && open.turn == *turn
+}
+
+/// The end of a command's output, as far as a notice has room for it.
+fn tail(output: &str) -> &str {
+    let cut = output.len().saturating_sub(MAX_NOTICE_OUTPUT_BYTES);
+    let cut = (cut..output.len()).find(|at| output.is_char_boundary(*at)).unwrap_or(output.len());
+    &output[cut..]
 }
 
 /// The page of a look that is asked for.
@@ -100,6 +110,29 @@ impl CodexAdapter {
         self.read(asked, "thread/backgroundTerminals/list", params, out);
     }
 
+    /// A command that was said never to have begun ended all the same: its item is over and is not shown twice, so what
+    /// became of it is said beside it.
+    pub(super) fn ended_after_all(
+        &mut self,
+        at: usize,
+        event: &AgentEvent,
+        item: &Value,
+        out: &mut Translated,
+    ) {
+        let AgentEvent::ItemCompleted { key, status, .. } = event else { return };
+        let slot = self.sessions.slot(at);
+        if !slot.state.given_up_items.contains(key) {
+            return;
+        }
+        let session = slot.session.clone();
+        self.sessions.change(at).given_up_items.retain(|of| of != key);
+        let how = if *status == ItemStatus::Completed { "with success" } else { "without success" };
+        let message = format!("the command that was taken for incomplete ran, and ended {how}");
+        let provider = json!({ "item": key, "status": item.get("status"), "exitCode": item.get("exitCode"),
+                               "aggregatedOutput": item.get("aggregatedOutput").and_then(Value::as_str).map(tail) });
+        warn(out, &session, message, Some(provider));
+    }
+
     /// Whether something is looked for still; it is not awaited any more, because it is asked for now.
     fn goes_on_looking(&mut self, at: usize, turn: &ProviderTurn, child: Option<&ThreadId>) -> bool {
         let thread = self.sessions.change(at);
@@ -169,6 +202,9 @@ impl CodexAdapter {
         let over: Vec<OpenItem> =
             thread.open_items.extract_if(.., |open| may_never_have_begun(open, turn)).collect();
         thread.looked_for.retain(|of| !of.is_about(turn, child));
+        thread.given_up_items.extend(over.iter().map(|open| open.key.clone()));
+        let too_many = thread.given_up_items.len().saturating_sub(MAX_OPEN_ITEMS);
+        thread.given_up_items.drain(..too_many);
         let session = self.sessions.slot(at).session.clone();
         for open in over {
             let key = open.key.clone();

@@ -49,6 +49,10 @@ pub(super) const MAX_STEER_BYTES: usize = 16 * 1024;
 /// and given again. Its late answer may meet another interrupt, never a message.
 pub(super) const INTERRUPT_IDS: u64 = 1 << 48;
 
+/// What is kept of the user's own rules about the environment of commands, in bytes; one is a few words. Longer ones do not
+/// hold in our sessions, with a notice.
+pub(super) const MAX_RULES_BYTES: usize = 8 * 1024;
+
 /// Turns that are asked for at once: whole turns may be large.
 pub(super) const HISTORY_PAGE: u32 = 10;
 
@@ -105,6 +109,9 @@ pub(super) const BACKGROUND_LOOK_EVERY_MS: i64 = 300;
 
 /// Pages of the list of running commands that are asked for in one look. What is on none of them is not known to be over.
 pub(super) const MAX_BACKGROUND_PAGES: u32 = 10;
+
+/// The end of a command's output, in bytes, that a notice of its late end carries; the rest of it is in Codex's own history.
+pub(super) const MAX_NOTICE_OUTPUT_BYTES: usize = 4 * 1024;
 
 /// Interrupted turns whose commands are asked for again after a connection was lost. The oldest is forgotten: its command
 /// stays a task until its process ends.

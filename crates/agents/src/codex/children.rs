@@ -247,6 +247,7 @@ impl CodexAdapter {
         items::rename(&mut event, child);
         let task = self.task_over(at, &event);
         self.note_item(at, begins, &event, item);
+        self.ended_after_all(at, &event, item, out);
         items::put_in_child(&mut event, child);
         let over = match &event {
             AgentEvent::ItemCompleted { key, .. } => Some(key.clone()),

@@ -8,7 +8,7 @@ use crate::rpc::RpcError;
 use mainstay_core::agent::NoticeLevel;
 use mainstay_core::content::{Failure, FailureCode};
 use mainstay_core::work::{Control, ControlEnd};
-use mainstay_core::{AgentEvent, ControlId, ProviderTurn, SessionOptions, ThreadId};
+use mainstay_core::{AgentEvent, ControlId, ProviderTurn, SessionId, SessionOptions, ThreadId};
 use serde_json::{Value, json};
 
 /// What the answer to a control means beside yes or no.
@@ -22,6 +22,8 @@ pub(super) enum After {
     Goal { cleared: bool },
     /// The history is read: it must not have this turn any more.
     Reverted(ProviderTurn),
+    /// The server has let the thread go.
+    Archived,
 }
 
 /// What is asked, and what its answer means.
@@ -151,6 +153,15 @@ impl CodexAdapter {
                 let params = json!({ "threadId": thread, "beforeTurnId": before.turn });
                 Ok(Question { method: "thread/revert", params, after: After::Reverted(before.turn.clone()) })
             }
+            // It would end a running turn without a word of its end, and leave its commands running (measured).
+            Control::ArchiveThread if state.running.is_some() || state.input.is_some() => {
+                refused("a turn runs; it would be cut off")
+            }
+            Control::ArchiveThread => Ok(Question {
+                method: "thread/archive",
+                params: json!({ "threadId": thread }),
+                after: After::Archived,
+            }),
             Control::Clear => refused("the agent empties no context; begin a new session"),
         }
     }
@@ -172,11 +183,19 @@ impl CodexAdapter {
             Err(error) => {
                 let end = ControlEnd::Refused { failure: errors::refusal_failure(&error) };
                 out.say(&session, AgentEvent::ControlEnded { control, end });
+                if after == After::Archived {
+                    // What was said of the thread in between was not looked into.
+                    self.reattach(at, out);
+                }
                 return;
             }
         };
         match after {
             After::Nothing => {}
+            After::Archived => {
+                *self.sessions.change(at) = super::state::Thread::default();
+                self.sessions.index_thread(at);
+            }
             After::Goal { cleared } => self.goal_answered(at, cleared, &result, out),
             After::Settings(wanted) => {
                 if !wanted.is_in(&self.sessions.slot(at).state.in_force) {
@@ -191,6 +210,12 @@ impl CodexAdapter {
             }
         }
         out.say(&session, AgentEvent::ControlEnded { control, end: ControlEnd::Done });
+    }
+
+    /// Whether the server was asked to put the thread away, which it lets go before it answers (measured).
+    pub(super) fn is_archiving(&self, session: &SessionId) -> bool {
+        let archives = |asked: &Asked| matches!(asked, Asked::Control { session: of, after: After::Archived, .. } if of == session);
+        self.asking().any(archives)
     }
 
     /// The settings in force were told: what was asked for is confirmed, or was not taken.

@@ -239,6 +239,7 @@ impl CodexAdapter {
             {
                 // The session leaves out what it has: an item completes once.
                 self.note_item(at, false, &event, item);
+                self.ended_after_all(at, &event, item, out);
                 out.say(&session, event);
             }
         }

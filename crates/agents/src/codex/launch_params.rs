@@ -10,8 +10,13 @@ const DEFAULT_APPROVAL: &str = "on-request";
 /// What commands may touch, where the session says nothing.
 const DEFAULT_SANDBOX: &str = "workspace-write";
 
-/// The parameters. On a thread that is loaded the server ignores them without an error (measured).
-pub(super) fn thread_params(context: &ThreadContext, options: &SessionOptions) -> Value {
+/// The parameters. `kept_by_user`: what the user's own configuration keeps from commands; what is given here takes its
+/// place (measured). On a thread that is loaded the server ignores them without an error (measured).
+pub(super) fn thread_params(
+    context: &ThreadContext,
+    options: &SessionOptions,
+    kept_by_user: &[String],
+) -> Value {
     let mut params = json!({
         "cwd": context.cwd,
         "approvalPolicy": options.approval.as_deref().unwrap_or(DEFAULT_APPROVAL),
@@ -41,7 +46,8 @@ pub(super) fn thread_params(context: &ThreadContext, options: &SessionOptions) -
     }
     if !context.kept_from_commands.is_empty() {
         // Commands get the agent's environment else, keys included (measured).
-        config.insert("shell_environment_policy.exclude".to_owned(), json!(context.kept_from_commands));
+        let kept: Vec<&String> = context.kept_from_commands.iter().chain(kept_by_user).collect();
+        config.insert("shell_environment_policy.exclude".to_owned(), json!(kept));
     }
     if !config.is_empty() {
         params["config"] = Value::Object(config);

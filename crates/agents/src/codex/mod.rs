@@ -18,6 +18,7 @@ mod beside;
 mod bounds;
 mod catalogue;
 mod children;
+mod command_rules;
 mod controls;
 mod early;
 mod errors;
@@ -102,6 +103,8 @@ impl CodexAdapter {
                 stop_background: true,
                 terminal: true,
                 close_thread: true,
+                archive_thread: true,
+                own_queue: true,
                 ..Capabilities::bare(TakenProof::ClientId)
             },
             connection: Connection::default(),
@@ -226,6 +229,7 @@ impl CodexAdapter {
             Asked::ReattachChild { child, .. } => self.child_reattached(at, &child, &result, out),
             Asked::ChildHistory { child, .. } => self.child_history(at, &child, &result, out),
             Asked::Open { .. } => self.opened(at, result, out),
+            Asked::CommandRules { .. } => self.rules_told(at, &result, out),
             Asked::Unarchive { .. } => self.unarchived(at, result, out),
             Asked::Reattach { .. } => self.reattached(at, result, out),
             Asked::Status { .. } => self.status_told(at, &result, out),

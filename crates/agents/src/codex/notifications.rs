@@ -236,6 +236,11 @@ impl CodexAdapter {
             }
             "thread/goal/cleared" => self.goal_cleared(at, out),
             "thread/queue/changed" => self.ask_queue(at, out),
+            // Ours has no session any more when it is told (measured).
+            "thread/archived" => {
+                let message = "another client put the conversation into the agent's archive";
+                warn(out, &session, message.to_owned(), None);
+            }
             "thread/name/updated" => {
                 let name = params.get("threadName").and_then(Value::as_str).filter(|name| !name.is_empty());
                 let (name, by) = (name.map(str::to_owned), Provenance::Unknown);
@@ -267,6 +272,7 @@ impl CodexAdapter {
         self.turn_shows_origin(at, turn, false, out);
         let task = self.task_over(at, &event);
         self.note_item(at, begins, &event, item);
+        self.ended_after_all(at, &event, item, out);
         let over = match &event {
             AgentEvent::ItemCompleted { key, .. } => Some(key.clone()),
             _ => None,

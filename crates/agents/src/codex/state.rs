@@ -88,6 +88,10 @@ pub(super) enum Asked {
     Open {
         session: SessionId,
     },
+    /// `config/read`, before a thread is opened: the user's own rules, which ours would take the place of.
+    CommandRules {
+        session: SessionId,
+    },
     /// `thread/unarchive` of a thread that is to be taken up.
     Unarchive {
         session: SessionId,
@@ -193,6 +197,7 @@ impl Asked {
             | Self::Queue { session }
             | Self::Withdraw { session, .. }
             | Self::Unarchive { session }
+            | Self::CommandRules { session }
             | Self::Reattach { session }
             | Self::Status { session }
             | Self::StillRuns { session, .. }
@@ -219,6 +224,7 @@ impl Asked {
                 | Self::Background { .. }
                 | Self::Beside { .. }
                 | Self::Queue { .. }
+                | Self::CommandRules { .. }
                 | Self::Catalogue(_)
         )
     }
@@ -233,6 +239,7 @@ impl Asked {
         match self {
             Self::Initialize => "initialize",
             Self::Open { .. } | Self::Unarchive { .. } => "opening the thread",
+            Self::CommandRules { .. } => "the configuration",
             Self::Reattach { .. } | Self::ReattachChild { .. } => "taking the thread up again",
             Self::Status { .. } | Self::StillRuns { .. } => "the thread's status",
             Self::History { .. } | Self::ChildHistory { .. } | Self::Beside { .. } => "the thread's history",
@@ -636,6 +643,14 @@ pub(super) struct Thread {
     /// [`super::bounds::MAX_LOOKED_FOR`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) looked_for: Vec<LookedFor>,
+    /// Variables that the user's own configuration keeps from commands, by pattern. At most
+    /// [`super::bounds::MAX_RULES_BYTES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) kept_by_user: Vec<String>,
+    /// Commands that were taken for never begun, in case one of them ends after all. At most
+    /// [`super::bounds::MAX_OPEN_ITEMS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) given_up_items: Vec<ItemKey>,
     /// Frames that came while the thread was being opened, as they came. They are read when it is open.
     #[serde(default)]
     pub(super) early: Vec<String>,

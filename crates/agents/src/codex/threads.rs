@@ -63,11 +63,11 @@ impl CodexAdapter {
         Ok(())
     }
 
-    /// Asks for the thread; again on each new connection until it is open.
-    pub(super) fn send_open(&mut self, at: usize, out: &mut Translated) {
+    /// Asks for the thread.
+    pub(super) fn ask_to_open(&mut self, at: usize, out: &mut Translated) {
         let slot = self.sessions.slot(at);
         let Some(opening) = &slot.state.opening else { return };
-        let mut params = thread_params(&slot.context, &opening.options);
+        let mut params = thread_params(&slot.context, &opening.options, &slot.state.kept_by_user);
         let method = match (&opening.resume, &opening.fork) {
             (Some(thread), _) => {
                 params["threadId"] = json!(thread);
@@ -150,7 +150,7 @@ impl CodexAdapter {
     /// The thread was taken out of the agent's archive: it is asked for again.
     pub(super) fn unarchived(&mut self, at: usize, result: Result<Value, RpcError>, out: &mut Translated) {
         match result {
-            Ok(_) => self.send_open(at, out),
+            Ok(_) => self.ask_to_open(at, out),
             Err(_) => self.opened(at, result, out),
         }
     }
@@ -173,7 +173,11 @@ impl CodexAdapter {
         // On a loaded thread the server ignores all of it (measured); one that it has unloaded in the meantime comes back
         // with it, and not with the configured sandbox. Nothing is given where it is not known what was in force.
         let known = slot.state.in_force != SessionOptions::default();
-        let mut params = if known { thread_params(&slot.context, &slot.state.options) } else { json!({}) };
+        let mut params = if known {
+            thread_params(&slot.context, &slot.state.options, &slot.state.kept_by_user)
+        } else {
+            json!({})
+        };
         params["threadId"] = json!(thread);
         params["excludeTurns"] = json!(true);
         let asked = Asked::Reattach { session: slot.session.clone() };
@@ -317,7 +321,7 @@ impl CodexAdapter {
             None => closed,
             Some(detached) => closed || detached.tries < MAX_REATTACH_TRIES,
         };
-        if !due || !self.ready() || slot.state.phase != Phase::Open {
+        if !due || !self.ready() || slot.state.phase != Phase::Open || self.is_archiving(&slot.session) {
             return;
         }
         let asking = |asked: &Asked| matches!(asked, Asked::Reattach { session } | Asked::Status { session } if *session == slot.session);

@@ -247,3 +247,17 @@ fn a_stop_with_an_empty_queue_asks_nothing_about_it() {
     let said = harness.interrupt("s1", Some("U1"));
     assert!(said.len() == 1 && said[0].contains("turn/interrupt"), "{said:?}");
 }
+
+#[test]
+fn a_stop_withdraws_what_waits_in_the_agents_own_queue_though_nothing_runs() {
+    let mut harness = queued();
+    // Another client interrupts it: what waits goes on waiting.
+    harness.message(&ended("U1", "interrupted"));
+    let said = harness.tell("s1", &Decision::Interrupt { turn: None }).expect("can be told");
+    assert!(said.len() == 1 && said[0].contains("thread/queue/list"), "{said:?}");
+    let said = answer(&mut harness, "thread/queue/list", &in_queue(&["q1"]));
+    assert!(said.len() == 2 && said[1].contains("thread/queue/delete"), "{said:?}");
+    answer(&mut harness, "thread/queue/delete", &json!({}));
+    answer(&mut harness, "thread/queue/list", &in_queue(&[]));
+    assert_eq!(harness.message(&started("U2")), ["s1: TurnStarted U2 Unknown -"], "the stop is over");
+}

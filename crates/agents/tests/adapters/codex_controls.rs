@@ -427,3 +427,34 @@ fn an_effort_that_the_model_does_not_take_is_refused_where_the_models_are_known(
     let unlisted = SessionOptions { effort: Some("odd".to_owned()), ..model("mine") };
     assert!(harness.control("s1", "k4", set_options(unlisted))[0].contains("thread/settings/update"));
 }
+
+#[test]
+fn a_thread_is_put_away_at_the_agent_and_gone() {
+    let mut harness = open();
+    harness.control("s1", "k1", Control::ArchiveThread);
+    let archive = harness.sent_id("thread/archive");
+    assert_eq!(harness.sent[0]["params"], json!({ "threadId": "T" }));
+    // The server lets it go before it answers (measured).
+    let not_loaded = event("thread/status/changed", json!({ "status": { "type": "notLoaded" } }));
+    assert_eq!(harness.message(&not_loaded), Vec::<String>::new(), "it is no loss");
+    let said = harness.message(&json!({ "id": archive, "result": {} }));
+    assert_eq!(said, [r#"s1: ControlEnded k1 {"state":"done"}"#]);
+    assert_eq!(harness.message(&event("thread/archived", json!({}))), Vec::<String>::new());
+    assert!(harness.start("s1", "m1", "x").is_err());
+    assert_eq!(harness.tell("s1", &Decision::CloseThread).expect("can be told"), ["s1: ThreadClosed"]);
+}
+
+#[test]
+fn a_thread_that_works_is_not_put_away_and_one_that_the_agent_keeps_is_looked_at() {
+    let mut harness = running();
+    let said = harness.control("s1", "k1", Control::ArchiveThread);
+    assert!(said.len() == 1 && said[0].contains("it would be cut off"), "{said:?}");
+    let mut harness = open();
+    harness.control("s1", "k1", Control::ArchiveThread);
+    let said = refuse(&mut harness, "thread/archive", "not now");
+    assert!(said[0].contains("refused") && said[0].contains("not now"), "{said:?}");
+    assert!(said[1].contains("thread/resume"), "whether it is still there: {said:?}");
+    let mut harness = open();
+    let said = harness.message(&event("thread/archived", json!({})));
+    assert!(said.len() == 1 && said[0].contains("another client"), "{said:?}");
+}

@@ -377,3 +377,31 @@ fn a_look_whether_a_command_runs_survives_a_refusal_a_second_page_and_a_lost_con
     let turns = json!([{ "id": "U1", "status": "interrupted", "items": [] }]);
     assert!(asks(&history(&mut harness, &turns, &Value::Null)), "the answer was lost with the connection");
 }
+
+#[test]
+fn a_command_that_was_taken_for_never_begun_and_ends_after_all_is_told_once_and_truly() {
+    const LIST: &str = "thread/backgroundTerminals/list";
+    for (exit, how) in [(0, "with success"), (3, "without success")] {
+        let mut harness = running();
+        let mut command = json!({ "type": "commandExecution", "id": "c1", "command": "touch made", "status": "inProgress" });
+        harness.message(&event("item/started", json!({ "turnId": "U1", "item": command })));
+        let mut said = harness
+            .message(&event("turn/completed", json!({ "turn": { "id": "U1", "status": "interrupted" } })));
+        while said.last().is_some_and(|line| line.contains(LIST)) {
+            said = answer(&mut harness, LIST, &json!({ "data": [] }));
+            said.extend(harness.wait());
+        }
+        assert!(said[0].starts_with("s1: ItemCompleted c1 in U1 ToolCall Incomplete"), "{said:?}");
+        command["status"] = json!(if exit == 0 { "completed" } else { "failed" });
+        command["exitCode"] = json!(exit);
+        command["aggregatedOutput"] = json!("é".repeat(5_000));
+        let late = event("item/completed", json!({ "turnId": "U1", "item": command }));
+        let said = harness.message(&late);
+        // The session has the item already, and leaves a second end out.
+        assert!(said.len() == 2 && said[1].starts_with("s1: ItemCompleted c1"), "{said:?}");
+        assert!(said[0].contains("Notice") && said[0].contains(how), "{said:?}");
+        assert!(said[0].len() < 5_000, "only the end of its output");
+        let again = harness.message(&late);
+        assert!(!again.iter().any(|line| line.contains("Notice")), "once: {again:?}");
+    }
+}

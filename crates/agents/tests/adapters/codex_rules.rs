@@ -569,6 +569,42 @@ fn what_is_the_agents_alone_is_kept_from_commands() {
     handshake(&mut harness);
     for resume in [None, Some("T")] {
         harness.open("s1", resume);
+        assert_eq!(harness.sent[0]["method"], "config/read");
+        // What is given takes the place of the user's own rules: they are given again.
+        let config = json!({ "config": { "shell_environment_policy": { "exclude": ["USERS_*"] } } });
+        answer(&mut harness, "config/read", &config);
+        let config = &harness.sent[0]["params"]["config"];
+        assert_eq!(config, &json!({ "shell_environment_policy.exclude": ["API_KEY", "USERS_*"] }));
+    }
+    // Also where the thread has to be taken up on another connection.
+    let in_force = json!({ "thread": { "id": "T", "status": { "type": "idle" } }, "model": "m" });
+    answer(&mut harness, "thread/resume", &in_force);
+    history(&mut harness, &json!([]), &Value::Null);
+    reconnect_anywhere(&mut harness);
+    let config = &harness.sent.last().expect("a frame")["params"]["config"];
+    assert_eq!(config, &json!({ "shell_environment_policy.exclude": ["API_KEY", "USERS_*"] }));
+}
+
+fn reconnect_anywhere(harness: &mut Harness) {
+    harness.disconnect();
+    let sent = handshake(harness);
+    assert!(sent.last().is_some_and(|line| line.contains("thread/resume")), "{sent:?}");
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_or_is_too_long_holds_no_thread_up() {
+    let long = json!({ "config": { "shell_environment_policy": { "exclude": ["x".repeat(9_000)] } } });
+    for told in [Err("no"), Ok(long)] {
+        let mut harness = Harness::new(AgentKind::Codex, Life::NewEachStep);
+        let context = ThreadContext { kept_from_commands: vec!["API_KEY".to_owned()], ..context() };
+        harness.bind_in("s1", context);
+        handshake(&mut harness);
+        harness.open("s1", None);
+        let said = match told {
+            Err(message) => refuse(&mut harness, "config/read", message),
+            Ok(config) => answer(&mut harness, "config/read", &config),
+        };
+        assert!(said[0].contains("does not hold here"), "{said:?}");
         let config = &harness.sent[0]["params"]["config"];
         assert_eq!(config, &json!({ "shell_environment_policy.exclude": ["API_KEY"] }));
     }

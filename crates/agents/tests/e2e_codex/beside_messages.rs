@@ -68,6 +68,26 @@ fn a_paused_goal_starts_no_turn() {
     real.turn_ended("s1");
     real.turn("s1", "m3", "SAY third");
     assert!(!real.said.iter().any(|line| line.ends_with(" Goal -")), "{:?}", real.said);
+    // Lifted on purpose, it goes on by itself.
+    assert_eq!(real.control("s1", "k3", Control::ResumeGoal)["state"], "done");
+    let goes_on = |line: &str| line.starts_with("s1: TurnStarted") && line.ends_with(" Goal -");
+    if !real.said.iter().any(|line| goes_on(line)) {
+        real.until("a turn for the goal", goes_on);
+    }
+    real.until("the goal's end", |line| line.starts_with("s1: Goal Agent") && line.contains("complete"));
+    real.turn_ended("s1");
+    real.end();
+}
+
+#[test]
+fn output_that_is_too_much_for_the_server_is_marked_to_have_a_gap() {
+    let mut real = Real::start();
+    real.open("s1", SessionOptions::default());
+    real.turn("s1", "m1", "RUN seq 1 400000 ;; SAY done");
+    let command =
+        real.said.iter().find(|line| line.starts_with("s1: ItemCompleted") && line.contains("ToolCall"));
+    let command = command.expect("the command");
+    assert!(command.contains(" gap=true"), "{}", &command[..command.len().min(300)]);
     real.end();
 }
 
@@ -82,6 +102,30 @@ fn queue_beside(real: &mut Real, thread: &str, text: &str) {
         &json!({ "threadId": thread, "input": input, "clientUserMessageId": "theirs" }),
     );
     real.until("the queue", |line| line.contains("wait in the agent's own queue"));
+}
+
+#[test]
+fn a_stop_withdraws_what_waits_in_the_agents_own_queue_though_nothing_runs() {
+    let mut real = Real::start();
+    let thread = real.open("s1", SessionOptions::default());
+    real.turn("s1", "m1", "SAY first");
+    queue_beside(&mut real, &thread, "SAY from-the-queue");
+    let started = real.said.iter().rfind(|line| line.starts_with("s1: TurnStarted")).expect("a turn");
+    let turn = started.split(' ').nth(2).expect("its id").to_owned();
+    // Another client ends the turn: what waits goes on waiting.
+    real.another_asks("turn/interrupt", &json!({ "threadId": thread, "turnId": turn }));
+    assert!(real.turn_ended("s1").contains("Interrupted"));
+    real.tell("s1", &Decision::Interrupt { turn: None });
+    real.until("what is kept of it", |line| {
+        line.contains("withdrawn") && line.contains("SAY from-the-queue")
+    });
+    real.turn("s1", "m3", "SAY third");
+    real.kill();
+    real.launch();
+    real.until("the thread", |line| line.starts_with("s1: ThreadOpened"));
+    real.turn("s1", "m4", "SAY fourth");
+    assert!(!real.said.iter().any(|line| line.contains(r#""from-the-queue""#)), "{:?}", real.said);
+    real.end();
 }
 
 #[test]
@@ -221,6 +265,7 @@ fn a_usage_limit_ends_the_turn_as_a_limit() {
     real.send("s1", "m1", "ERR 429 usage_limit_reached");
     let ended = real.turn_ended("s1");
     assert!(ended.contains(" Limit ") && ended.contains(r#""code":"limit""#), "{ended}");
+    assert!(ended.contains(r#""resets_at":"#), "it does not say when the account may go on: {ended}");
     real.end();
 }
 

@@ -189,3 +189,30 @@ fn record_of(folder: &std::path::Path, thread: &str) -> std::path::PathBuf {
     }
     panic!("no record of {thread}");
 }
+
+#[test]
+fn a_thread_is_put_away_at_the_agent_and_taken_out_again() {
+    let mut real = Real::start();
+    let thread = real.open("s1", SessionOptions::default());
+    real.open("s2", SessionOptions::default());
+    real.turn("s1", "m1", "SAY one");
+    assert_eq!(real.control("s1", "k1", Control::ArchiveThread)["state"], "done");
+    real.tell("s1", &Decision::CloseThread);
+    assert_eq!(real.said.last().map(String::as_str), Some("s1: ThreadClosed"));
+    let archived = real.folder.path().join("codex/archived_sessions");
+    assert!(record_of(&archived, &thread).is_file());
+    real.turn("s2", "m2", "SAY two");
+    let refused = |line: &String| line.contains("ThreadRefused") || line.contains("another client");
+    assert!(!real.said.iter().any(refused), "{:?}", real.said);
+    let resume = Decision::OpenThread {
+        resume: Some(thread.as_str().into()),
+        fork: None,
+        options: SessionOptions::default(),
+        doubtful: Vec::new(),
+    };
+    assert_eq!(real.open_thread("s1", resume), thread);
+    real.turn("s1", "m3", "SAY three");
+    let asked = real.model.requests().last().expect("a request").body.to_string();
+    assert!(asked.contains("SAY one") && asked.contains("SAY three"), "{asked}");
+    real.end();
+}

@@ -134,6 +134,13 @@ pub(crate) async fn clear(call: Call) -> Answer {
     ask(&call, Control::Clear).await
 }
 
+pub(crate) async fn archive(call: Call) -> Answer {
+    call.query::<NoQuery>()?;
+    origin::refuse_agents(&call).await?;
+    call.json::<super::process::NoBody>()?;
+    ask(&call, Control::ArchiveThread).await
+}
+
 /// How far back.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -111,6 +111,7 @@ impl Session {
     ) {
         let Some(open) = self.controls.iter().find(|open| open.id == control) else { return };
         let sets_options = matches!(open.what, Control::SetOptions { .. });
+        let archives = open.what == Control::ArchiveThread;
         let (rewound, end) = match (&open.what, end) {
             (Control::Rewind { before, .. }, ControlEnd::Done) => match self.turn_at(before) {
                 Some(before) => (Some(before), ControlEnd::Done),
@@ -126,8 +127,24 @@ impl Session {
         }
         if sets_options {
             self.options_settled(end, moment, out);
+        } else if archives && end == ControlEnd::Done {
+            self.put_away(moment, out);
         }
         self.advance(moment, out);
+    }
+
+    /// The agent has put the thread away and let it go: nothing more can be asked of it there.
+    fn put_away(&mut self, moment: &Moment<'_>, out: &mut Out) {
+        let archived = Event::SessionUpdated {
+            name: None,
+            options: None,
+            archived: Some(true),
+            queue_paused: None,
+            by: Provenance::User,
+        };
+        self.emit(out, moment.now, archived);
+        self.cancel_waiting_controls(moment, out);
+        self.stop_process(CloseOrder::Host, moment, out);
     }
 
     /// The agent goes back by its next start.

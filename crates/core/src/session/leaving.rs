@@ -62,6 +62,7 @@ impl Session {
         self.pause_goal(&mut stopped, moment, out);
         self.stop_turns(None, StopReach::Session, &mut stopped, moment, out);
         self.stop_background_work(StopReach::Session, &mut stopped, moment, out);
+        self.stop_agents_queue(moment, out);
     }
 
     /// When the next step of leaving is due.

@@ -107,6 +107,7 @@ impl Session {
                     stopped.found(StopKind::Request, Some(request.as_str()), StopState::Ended);
                 }
                 self.stop_background_work(StopReach::Session, &mut stopped, moment, out);
+                self.stop_agents_queue(moment, out);
                 self.withdraw_head(&mut stopped, moment, out);
                 if self.submissions.iter().any(OpenSubmission::waits) {
                     self.emit(out, moment.now, super::commands::queue_paused(true));
@@ -198,6 +199,14 @@ impl Session {
             out.effects.push(Effect::Tell(Decision::Interrupt { turn: Some(provider) }));
             stopped.found(StopKind::Turn, Some(turn.as_str()), StopState::Asked);
             stopped.turn = Some(turn);
+        }
+    }
+
+    /// Where nothing runs, nothing else reaches what other clients left in the agent's own queue; it would begin by itself.
+    pub(super) fn stop_agents_queue(&self, moment: &Moment<'_>, out: &mut Out) {
+        let told = !self.turns.is_empty() || self.begins_unseen();
+        if moment.capabilities.own_queue && !told && self.may_ask_to_stop() {
+            out.effects.push(Effect::Tell(Decision::Interrupt { turn: None }));
         }
     }
 

@@ -608,10 +608,24 @@ impl Lane {
             }
             return;
         }
+        self.end_what_it_left_running(at);
         if let Some(process) = &mut self.process {
             process.adapter.unbind(&self.members[at].machine.id);
         }
         self.decide_own(at, Input::Agent(AgentEvent::ThreadClosed));
+    }
+
+    /// A user's stop that ends a process ends all that was left below it; one that leaves it to others ends what carries
+    /// the mark of the thread that is left. What the stop's host did not come to holds the process from rest, and is shown.
+    fn end_what_it_left_running(&self, at: usize) {
+        let machine = &self.members[at].machine;
+        let by_user = matches!(machine.stopping, Some(CloseOrder::User | CloseOrder::Kill));
+        let (Some(process), Some(thread)) = (&self.process, machine.thread()) else { return };
+        if by_user {
+            let (keeping, folder) = (self.shared.keeping.clone(), process.folder.clone());
+            let thread = thread.as_str().to_owned();
+            self.shared.blocking.run(move || keeping.end_left_running(&folder, &thread));
+        }
     }
 
     pub(super) fn place_of(&self, key: SessionKey) -> Option<usize> {

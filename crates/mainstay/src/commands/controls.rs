@@ -1,4 +1,4 @@
-//! What is asked of an agent beside messages: `fork`, `rewind`, `compact`, `clear`, `goal`; and `tasks`.
+//! What is asked of an agent beside messages: `fork`, `rewind`, `compact`, `clear`, `goal`, `archive --at-agent`; and `tasks`.
 
 use super::client;
 use crate::cli::{CompactArgs, ForkArgs, GoalArgs, RewindArgs, SessionArg};
@@ -45,6 +45,12 @@ pub(crate) async fn compact(settings: &Settings, args: CompactArgs, json: bool) 
         body["instructions"] = instructions.into();
     }
     let answer = client(settings).mutate("POST", &path(&args.session, "compact"), &body).await?;
+    asked(&answer, "asked; the journal says what became of it", json)
+}
+
+/// Archives the conversation at the agent, and with it the session.
+pub(crate) async fn archive(settings: &Settings, session: &str, json: bool) -> Result<Exit, Failure> {
+    let answer = client(settings).mutate("POST", &path(session, "archive"), &json!({})).await?;
     asked(&answer, "asked; the journal says what became of it", json)
 }
 

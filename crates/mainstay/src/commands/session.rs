@@ -80,16 +80,16 @@ pub(crate) async fn remove(settings: &Settings, args: &RmArgs, json: bool) -> Re
 
 pub(crate) async fn archive(
     settings: &Settings,
-    args: &SessionArg,
+    session: &str,
     archived: bool,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let path = format!("/v1/sessions/{}", encode(&args.session));
+    let path = format!("/v1/sessions/{}", encode(session));
     let changed = client(settings).mutate("PATCH", &path, &json!({ "archived": archived })).await?;
     if json {
         output::json(&changed)?;
     } else {
-        output::line(&format!("{} {}", if archived { "archived" } else { "took out" }, args.session))?;
+        output::line(&format!("{} {session}", if archived { "archived" } else { "took out" }))?;
     }
     Ok(Exit::Completed)
 }

@@ -1,7 +1,7 @@
 //! What is asked of the real Codex beside messages, over HTTP: goals, compaction, reviews, going back, branching,
 //! questions and forms.
 
-use crate::support::{Follower, World, answer, follow_turn, interrupt, is, send};
+use crate::support::{Follower, World, answer, follow_turn, interrupt, is, send, show};
 use mainstay_testkit::agents::sibling_binary;
 use mainstay_testkit::http::{Client, Sse};
 use serde_json::{Value, json};
@@ -185,5 +185,51 @@ fn a_form_of_an_mcp_server_is_filled_in_after_the_host_died() {
         .iter()
         .any(|event| event["type"] == "item.completed" && event.to_string().contains("Ada"));
     assert!(told, "the server was not told the answer");
+    world.end(host);
+}
+
+#[test]
+fn a_session_is_archived_at_the_agent_too_whether_it_runs_or_rests() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "codex", "SAY one");
+    let mut follower = follow_turn(&host.client(), &session);
+    let mut sse = follower.open(&host.client(), &session);
+    let path = format!("/v1/sessions/{session}");
+    let at_agent = || {
+        let known = host.client().get("/v1/agents/codex/threads").expect("answers").expect_status(200).json();
+        known["threads"][0]["archived"].clone()
+    };
+    let mark = |archived: bool| {
+        let patch = json!({ "archived": archived });
+        host.client().patch(&path, &patch).expect("answers").expect_status(200);
+    };
+    // The mark alone is the host's own: nothing is done at the agent.
+    mark(true);
+    assert_eq!((show(&host.client(), &session)["archived"].clone(), at_agent()), (json!(true), json!(false)));
+    mark(false);
+
+    for rests in [false, true] {
+        if rests {
+            post(&host.client(), &session, "stop", &json!({}), 202);
+            follower.until(&mut sse, "the process's end", is("process.exited"));
+        }
+        post(&host.client(), &session, "archive", &json!({}), 202);
+        done(&mut follower, &mut sse);
+        follower.until(&mut sse, "the end of its process", is("process.exited"));
+        assert_eq!(
+            (show(&host.client(), &session)["archived"].clone(), at_agent()),
+            (json!(true), json!(true))
+        );
+        post(&host.client(), &session, "archive", &json!({}), 409);
+        mark(false);
+        assert_eq!(at_agent(), true, "it is taken out when it is gone on with");
+        send(&host.client(), &session, "SAY on");
+        follower.until(&mut sse, "the next turn's end", is("turn.ended"));
+        assert_eq!(at_agent(), false);
+    }
+    let links = follower.of_type("thread.linked");
+    assert!(links.iter().all(|link| link["thread"] == links[0]["thread"]), "the same each time: {links:?}");
+    assert!(follower.agent_text().ends_with("onon"), "{}", follower.agent_text());
     world.end(host);
 }

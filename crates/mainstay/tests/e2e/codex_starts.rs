@@ -72,6 +72,34 @@ fn commands_see_the_session_s_marks_and_no_key_of_the_agent() {
     world.end(host);
 }
 
+#[test]
+fn what_the_user_keeps_from_commands_stays_kept_beside_what_the_host_keeps() {
+    let world = World::new();
+    configure(&world, |config| {
+        let given = "command_env = [\"USERS_WORD\", \"OTHER_WORD\"]\n";
+        let config = config.replace("[agents.codex]\n", &format!("[agents.codex]\n{given}"));
+        config.replacen("env = { ", "env = { USERS_WORD = \"seen\", OTHER_WORD = \"seen\", ", 1)
+    });
+    codex_config(&world, |config| format!("{config}\n[shell_environment_policy]\nexclude = [\"USERS_*\"]\n"));
+    let host = world.start();
+    let session = world.create(&host, "codex", "RUN env ;; SAY done");
+    let mut follower = follow_turn(&host.client(), &session);
+    let seen = |follower: &Follower, word: &str| {
+        follower.events.iter().any(|event| event.to_string().contains(&format!("{word}=")))
+    };
+    assert!(seen(&follower, "OTHER_WORD"), "nothing is shown");
+    assert!(!seen(&follower, "USERS_WORD"), "the user's own rule does not hold");
+    assert!(!seen(&follower, "MOCK_API_KEY"), "the host's rule does not hold");
+    // And in the process that takes the thread up again.
+    crate::support::kill(crate::support::agent_pid(follower.of_type("process.started")[0]));
+    let mut sse = follower.open(&host.client(), &session);
+    follower.until(&mut sse, "the agent's end", is("process.exited"));
+    send(&host.client(), &session, "RUN env ;; SAY done");
+    follower.until(&mut sse, "the next turn's end", is("turn.ended"));
+    assert!(!seen(&follower, "USERS_WORD") && !seen(&follower, "MOCK_API_KEY"), "lost with the process");
+    world.end(host);
+}
+
 /// Why the session cannot go on.
 fn held(world: &World, prompt: &str) -> Value {
     let host = world.start();
@@ -145,5 +173,28 @@ fn how_the_agent_talks_is_an_option_that_is_confirmed() {
     let ended = follower.until(&mut sse, "the answer", is("control.ended"));
     assert_eq!(ended["state"], "done", "{ended}");
     assert_eq!(show(&host.client(), &session)["options"]["personality"], "pragmatic");
+    world.end(host);
+}
+
+#[test]
+fn a_conversation_that_was_never_used_is_superseded_when_its_process_is_gone() {
+    let world = World::new();
+    let host = world.start();
+    let body = json!({ "agent": "codex", "cwd": world.workspace() });
+    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
+    let session = made["id"].as_str().expect("an id").to_owned();
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    let start = format!("/v1/sessions/{session}/start");
+    host.client().post(&start, &json!({})).expect("answers").expect_status(202);
+    let first = follower.until(&mut sse, "the thread", is("thread.linked"));
+    // Codex saves a thread with its first message (measured).
+    crate::support::kill(crate::support::agent_pid(follower.of_type("process.started")[0]));
+    follower.until(&mut sse, "the agent's end", is("process.exited"));
+    send(&host.client(), &session, "SAY one");
+    let second = follower.until(&mut sse, "another thread", is("thread.linked"));
+    assert_eq!((&second["how"], &second["previous"]), (&json!("superseded"), &first["thread"]), "{second}");
+    let ended = follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    assert_eq!(ended["outcome"], "completed", "{ended}");
     world.end(host);
 }

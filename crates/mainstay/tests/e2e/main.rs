@@ -17,6 +17,7 @@ mod codex_adopted;
 mod codex_breadth;
 mod codex_controls;
 mod codex_kills;
+mod codex_leftovers;
 mod codex_lost_connection;
 mod codex_starts;
 mod codex_stopped_early;

@@ -134,6 +134,14 @@ fn http_error(stream: &TcpStream, status: u16, kind: Option<&str>) -> io::Result
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
             error["plan_type"] = json!("plus");
             error["resets_at"] = json!(now + 3600);
+            // As the provider reports an account's limits beside an answer.
+            for (name, value) in [
+                ("x-codex-primary-used-percent", "100".to_owned()),
+                ("x-codex-primary-window-minutes", "300".to_owned()),
+                ("x-codex-primary-reset-at", (now + 3600).to_string()),
+            ] {
+                headers.push((name, value));
+            }
         }
     }
     write_json(stream, status, &headers, &json!({"error": error}))?;

@@ -340,3 +340,30 @@ fn going_back_to_a_turn_that_is_not_known_any_more_ends_as_failed() {
         assert!(bench.session.stopping.is_none() && bench.session.resume_at.is_none());
     }
 }
+
+#[test]
+fn a_thread_that_the_agent_put_away_takes_its_session_with_it() {
+    let mut bench = Bench::running_with(Capabilities { archive_thread: true, ..able() });
+    let archive = || Input::Command(Command::Control(Control::ArchiveThread));
+    assert!(asked(&bench.must(archive())).is_empty(), "a running turn would be cut off");
+    bench.must(compact());
+    let told = asked(&bench.end_turn("pt1", Outcome::Completed));
+    assert_eq!(told, [(ControlId::from("c1"), Control::ArchiveThread)]);
+    assert!(!bench.session.archived, "the agent has not done it");
+    let effects = bench.control_ends("c1", ControlEnd::Done);
+    assert!(bench.session.archived);
+    assert!(effects.contains(&Effect::Close { order: CloseOrder::Host }), "{effects:?}");
+    assert!(bench.session.controls.is_empty(), "what waited is asked of nobody any more");
+    assert!(bench.input(archive()).is_err(), "it is away already");
+}
+
+#[test]
+fn a_thread_that_the_agent_does_not_put_away_leaves_its_session_as_it_is() {
+    for end in [refused(), ControlEnd::Lost] {
+        let mut bench = Bench::running_with(Capabilities { archive_thread: true, ..able() });
+        bench.end_turn("pt1", Outcome::Completed);
+        bench.must(Input::Command(Command::Control(Control::ArchiveThread)));
+        let effects = bench.control_ends("c1", end);
+        assert!(!bench.session.archived && effects.is_empty(), "{effects:?}");
+    }
+}

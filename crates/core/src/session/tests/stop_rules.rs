@@ -280,3 +280,28 @@ fn a_refused_control_takes_the_stop_that_was_meant_for_it_along() {
     bench.begin_turn("pt1", "m1");
     assert!(bench.session.turns[0].interrupted_at.is_none());
 }
+
+#[test]
+fn a_stop_reaches_the_agents_own_queue_though_nothing_runs() {
+    let interrupts = |effects: &[Effect]| {
+        let told = |effect: &&Effect| matches!(effect, Effect::Tell(Decision::Interrupt { turn: None }));
+        effects.iter().filter(told).count()
+    };
+    for own_queue in [false, true] {
+        let mut bench = Bench::with(Capabilities { own_queue, ..capabilities() });
+        bench.send("m1");
+        bench.start_process();
+        bench.begin_turn("pt1", "m1");
+        bench.end_turn("pt1", Outcome::Completed);
+        let stop = || Input::Command(Command::Interrupt(StopScope::Session));
+        let journal = bench.journal.len();
+        assert_eq!(interrupts(&bench.must(stop())), usize::from(own_queue));
+        assert_eq!(bench.journal.len(), journal, "nothing ran here");
+        // Where something runs, its own stop reaches the queue.
+        bench.send("m2");
+        assert_eq!(interrupts(&bench.must(stop())), 1);
+    }
+    let mut bench = Bench::with(Capabilities { own_queue: true, ..capabilities() });
+    let effects = bench.must(Input::Command(Command::Interrupt(StopScope::Session)));
+    assert_eq!(interrupts(&effects), 0, "there is no agent");
+}

@@ -13,6 +13,10 @@ use std::sync::atomic::Ordering;
 /// The folder of the account home in which the transcripts of all conversations stand.
 const PROJECT: &str = "projects/scripted";
 
+/// An answer about a call of a process that died: the real program looks the call up in the transcript, says it again, runs it
+/// and goes on (measured).
+const TAKEN_UP: &str = "taken up";
+
 pub(crate) struct StreamJson {
     conversation: String,
     /// It is to be taken up, and there is none of this name.
@@ -64,6 +68,54 @@ impl StreamJson {
         self.line(stage, json!({ "type": "assistant", "message": message, "parent_tool_use_id": null }))
     }
 
+    /// What came of a call, told and saved.
+    fn result_of(&self, stage: &Stage, tool: &str, allowed: bool) -> io::Result<()> {
+        let result = json!({
+            "type": "tool_result", "tool_use_id": tool, "is_error": !allowed,
+            "content": if allowed { "done" } else { "denied" },
+        });
+        let message = json!({ "role": "user", "content": [result] });
+        self.row(&json!({ "type": "user", "uuid": stage.fresh_name("row"), "message": message }))?;
+        self.line(stage, json!({ "type": "user", "message": message, "parent_tool_use_id": null }))
+    }
+
+    /// The message of the transcript that has this call, if no result of it follows.
+    fn unanswered(&self, tool: &str) -> Option<Value> {
+        let text = std::fs::read_to_string(self.transcript.as_ref()?).ok()?;
+        let mut found = None;
+        for row in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            let block = row.pointer("/message/content/0").cloned().unwrap_or_default();
+            let is = |field: &str| block.get(field).and_then(Value::as_str) == Some(tool);
+            if is("id") {
+                found = row.get("message").cloned();
+            } else if is("tool_use_id") {
+                found = None;
+            }
+        }
+        found
+    }
+
+    fn take_up(&self, stage: &Arc<Stage>, answer: &Value) -> io::Result<()> {
+        let answer = answer.pointer("/response/response").cloned().unwrap_or_default();
+        let tool = answer.get("toolUseID").and_then(Value::as_str).unwrap_or_default();
+        let Some(message) = self.unanswered(tool) else { return Ok(()) };
+        self.state(stage, "running")?;
+        self.init(stage)?;
+        self.line(stage, json!({ "type": "assistant", "message": message, "parent_tool_use_id": null }))?;
+        let allowed = answer.get("behavior").and_then(Value::as_str) == Some("allow");
+        self.result_of(stage, tool, allowed)?;
+        self.line(stage, result_line())?;
+        self.state(stage, "idle")
+    }
+
+    fn init(&self, stage: &Stage) -> io::Result<()> {
+        let init = json!({
+            "type": "system", "subtype": "init", "cwd": "/", "tools": [], "mcp_servers": [], "model": "scripted",
+            "permissionMode": "default", "slash_commands": [], "claude_code_version": "2.1.197",
+        });
+        self.line(stage, init)
+    }
+
     /// The message that began the turn, said again: the proof that it was taken. It comes late, before the first complete
     /// block, as from the real program.
     fn echo(&self, stage: &Stage, turn: &Turn) -> io::Result<()> {
@@ -81,10 +133,22 @@ impl StreamJson {
     }
 }
 
+/// Of a turn that ended well.
+fn result_line() -> Value {
+    json!({
+        "type": "result", "subtype": "success", "is_error": false, "num_turns": 1, "result": "",
+        "stop_reason": "end_turn", "terminal_reason": "completed", "total_cost_usd": 0.0,
+        "usage": { "input_tokens": 1, "output_tokens": 1 }, "modelUsage": {}, "permission_denials": [],
+    })
+}
+
 impl Flavour for StreamJson {
     fn read(&self, message: &Value) -> Said {
         let text = |pointer: &str| message.pointer(pointer).and_then(Value::as_str);
         match text("/type") {
+            Some("control_response") if text("/response/response/toolUseID").is_some() => {
+                Said::Other { name: TAKEN_UP.to_owned() }
+            }
             Some("control_response") => {
                 let id = text("/response/request_id").and_then(|id| id.strip_prefix("asked-"));
                 let key = id.and_then(|id| id.parse().ok()).unwrap_or(u64::MAX);
@@ -140,6 +204,7 @@ impl Flavour for StreamJson {
                 state.waiting.retain(|prompt| Some(prompt.client_id.as_str()) != wanted);
                 json!({ "cancelled": state.waiting.len() < before })
             }
+            TAKEN_UP => return self.take_up(stage, message),
             "interrupt" => {
                 stage.cancel(&self.conversation);
                 json!({})
@@ -166,11 +231,7 @@ impl Flavour for StreamJson {
         // Written before the model is asked, as by the real program.
         self.row(&json!({ "type": "user", "uuid": turn.prompt.client_id, "message": message }))?;
         self.state(stage, "running")?;
-        let init = json!({
-            "type": "system", "subtype": "init", "cwd": "/", "tools": [], "mcp_servers": [], "model": "scripted",
-            "permissionMode": "default", "slash_commands": [], "claude_code_version": "2.1.197",
-        });
-        self.line(stage, init)
+        self.init(stage)
     }
 
     fn beside(&self, stage: &Arc<Stage>, _running: &Arc<Turn>, prompt: Prompt) -> io::Result<()> {
@@ -225,12 +286,7 @@ impl Flavour for StreamJson {
         // Our client's answer, said again.
         stage.output.frame(&json!({ "type": "control_response", "response": body }))?;
         let allowed = body.pointer("/response/behavior").and_then(Value::as_str) == Some("allow");
-        let result = json!({
-            "type": "tool_result", "tool_use_id": format!("toolu-{key}"), "is_error": !allowed,
-            "content": if allowed { "done" } else { "denied" },
-        });
-        let message = json!({ "role": "user", "content": [result] });
-        self.line(stage, json!({ "type": "user", "message": message, "parent_tool_use_id": null }))?;
+        self.result_of(stage, &format!("toolu-{key}"), allowed)?;
         Ok(allowed)
     }
 
@@ -243,18 +299,11 @@ impl Flavour for StreamJson {
         if !completes {
             return Ok(());
         }
-        let result =
-            json!({ "type": "tool_result", "tool_use_id": tool, "content": "done", "is_error": false });
-        let message = json!({ "role": "user", "content": [result] });
-        self.line(stage, json!({ "type": "user", "message": message, "parent_tool_use_id": null }))
+        self.result_of(stage, &tool, true)
     }
 
     fn end(&self, stage: &Arc<Stage>, turn: &Turn, ending: &Ending) -> io::Result<()> {
-        let mut result = json!({
-            "type": "result", "subtype": "success", "is_error": false, "num_turns": 1, "result": "",
-            "stop_reason": "end_turn", "terminal_reason": "completed", "total_cost_usd": 0.0,
-            "usage": { "input_tokens": 1, "output_tokens": 1 }, "modelUsage": {}, "permission_denials": [],
-        });
+        let mut result = result_line();
         match ending {
             Ending::Completed => self.echo(stage, turn)?,
             Ending::Cancelled => {
