@@ -63,6 +63,10 @@ pub(super) const SMALL_HISTORY_PAGE: u32 = 2;
 /// Pages that are read for one question. What is not found in them is not proven absent.
 pub(super) const MAX_HISTORY_PAGES: u32 = 100;
 
+/// How often in a row a message may come back because a turn runs that takes none, and of which nothing was told yet: its
+/// beginning is on its way. One more time, and the message is rejected in the server's words.
+pub(super) const MAX_START_RETURNS: u32 = 20;
+
 /// Sub-agents of one session that are followed at once.
 pub(super) const MAX_CHILDREN: usize = 32;
 

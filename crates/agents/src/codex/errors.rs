@@ -27,7 +27,8 @@ pub(super) enum Refused {
     OtherActiveTurn,
     /// `no active turn to steer`: over.
     NoTurnToSteer,
-    /// `codexErrorInfo.activeTurnNotSteerable`: it compacts or reviews.
+    /// `codexErrorInfo.activeTurnNotSteerable`, and of `turn/start` only the words `… ActiveTurnNotSteerable { turn_kind:
+    /// Compact }`: it compacts or reviews.
     NotSteerable,
     /// `no rollout found for thread id X`.
     NoRollout,
@@ -52,7 +53,9 @@ pub(super) fn classify(error: &RpcError) -> Refused {
         Refused::NoActiveTurn
     } else if has("no active turn to steer") {
         Refused::NoTurnToSteer
-    } else if error.body.pointer("/data/codexErrorInfo/activeTurnNotSteerable").is_some() {
+    } else if error.body.pointer("/data/codexErrorInfo/activeTurnNotSteerable").is_some()
+        || has("ActiveTurnNotSteerable")
+    {
         Refused::NotSteerable
     } else if has("expected active turn id") {
         Refused::OtherActiveTurn

@@ -657,6 +657,9 @@ pub(super) struct Thread {
     /// Some of them had no room.
     #[serde(default)]
     pub(super) early_lost: bool,
+    /// How often in a row a message came back from a turn that was not told yet.
+    #[serde(default)]
+    pub(super) start_returns: u32,
     /// By the key that the session knows.
     pub(super) requests: BTreeMap<String, OpenRequest>,
 }

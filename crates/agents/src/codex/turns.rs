@@ -1,11 +1,11 @@
 //! Turns: started, interrupted, ended, and what streams in between.
 
-use super::bounds::MAX_INTERRUPT_TRIES;
+use super::bounds::{MAX_INTERRUPT_TRIES, MAX_START_RETURNS};
 use super::state::{Asked, Input, Interrupt, Look, Lookup, Named, Phase, Review, Running};
 use super::{CodexAdapter, errors, items, threads, warn};
 use crate::adapter::{CannotTell, Translated};
 use crate::rpc::RpcError;
-use mainstay_core::agent::TakenProof;
+use mainstay_core::agent::{SteerRefusal, TakenProof};
 use mainstay_core::content::{ContentBlock, Failure, FailureCode, Origin, Outcome};
 use mainstay_core::{AgentEvent, ProviderTurn, SessionOptions, SubmissionId};
 use serde_json::{Value, json};
@@ -114,8 +114,16 @@ impl CodexAdapter {
                 if untaken.is_some() {
                     thread.input = None;
                     thread.interrupt = None;
-                    let failure = errors::refusal_failure(&error);
-                    out.say(&session, AgentEvent::InputRejected { submission, failure });
+                    // The answer to what compacts or reviews comes before its turn: the message waits for the end of that.
+                    let waits = errors::classify(&error) == errors::Refused::NotSteerable
+                        && thread.start_returns < MAX_START_RETURNS;
+                    let event = if waits {
+                        thread.start_returns += 1;
+                        AgentEvent::SteerRefused { submission, why: SteerRefusal::NotSteerable }
+                    } else {
+                        AgentEvent::InputRejected { submission, failure: errors::refusal_failure(&error) }
+                    };
+                    out.say(&session, event);
                 }
                 return;
             }
@@ -152,6 +160,7 @@ impl CodexAdapter {
             thread.named.as_ref().filter(|named| named.turn == turn).map(|named| named.submission.clone());
         let known = submission.is_some();
         thread.running = Some(Running { turn: turn.clone(), known });
+        thread.start_returns = 0;
         if let Some(interrupt) = &mut thread.interrupt
             && interrupt.turn.as_ref().is_none_or(|wanted| *wanted == turn)
         {

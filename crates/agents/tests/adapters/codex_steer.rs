@@ -54,6 +54,25 @@ fn a_turn_that_takes_no_input_says_so() {
     assert_eq!(harness.message(&json!({ "id": id, "error": error })), ["s1: SteerRefused m2 NotSteerable"]);
 }
 
+/// The answer to what compacts comes before its turn does, and a message in between is refused (measured).
+#[test]
+fn a_message_that_meets_a_compaction_waits_for_it_but_is_not_tried_for_ever() {
+    const COMPACTS: &str = "failed to submit turn input: ActiveTurnNotSteerable { turn_kind: Compact }";
+    let mut harness = open();
+    for _ in 0..20 {
+        harness.start("s1", "m1", "go on").expect("can be told");
+        assert_eq!(refuse(&mut harness, "turn/start", COMPACTS), ["s1: SteerRefused m1 NotSteerable"]);
+    }
+    harness.start("s1", "m1", "go on").expect("can be told");
+    let said = refuse(&mut harness, "turn/start", COMPACTS);
+    assert!(said[0].starts_with("s1: InputRejected m1"), "{said:?}");
+    // A turn that is told is what the next one waits for.
+    harness.message(&started("U1"));
+    harness.message(&ended("U1", "completed"));
+    harness.start("s1", "m2", "go on").expect("can be told");
+    assert_eq!(refuse(&mut harness, "turn/start", COMPACTS), ["s1: SteerRefused m2 NotSteerable"]);
+}
+
 #[test]
 fn any_other_refusal_of_a_steer_rejects_the_message() {
     let mut harness = steering();

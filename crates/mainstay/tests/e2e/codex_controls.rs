@@ -75,8 +75,14 @@ fn the_context_is_compacted_and_work_reviewed_in_turns_of_their_own() {
     let mut follower = follow_turn(&host.client(), &session);
     let mut sse = follower.open(&host.client(), &session);
     post(&host.client(), &session, "compact", &json!({}), 202);
+    // What is sent meanwhile is not lost, and has a turn of its own when that is over.
+    send(&host.client(), &session, "SAY meanwhile");
     follower.until(&mut sse, "the compaction", |event| event["title"] == "The conversation was compacted");
     follower.until(&mut sse, "its turn's end", is("turn.ended"));
+    follower.until(&mut sse, "the message taken", is("submission.taken"));
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    assert!(follower.agent_text().ends_with("meanwhile"), "{}", follower.agent_text());
+    assert!(follower.of_type("submission.rejected").is_empty());
     post(&host.client(), &session, "review", &json!({ "instructions": "SAY looks good" }), 202);
     follower.until(&mut sse, "the review", |event| event["title"] == "A review began");
     follower.until(&mut sse, "its turn's end", is("turn.ended"));
