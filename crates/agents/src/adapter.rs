@@ -322,6 +322,11 @@ pub trait Adapter: Send + fmt::Debug {
         Err(CannotTell::Unsupported("adopt"))
     }
 
+    /// Whether [`Self::take_over`] can do anything: the protocol knows a second connection to a living conversation.
+    fn can_take_over(&self) -> bool {
+        false
+    }
+
     /// Asks the agent what it offers (models, account, limits). False: it cannot be asked, or not now. The frames are
     /// like any other; when all of it is answered, [`Self::take_catalogue`] gives it.
     fn ask_catalogue(&mut self, out: &mut Translated) -> bool {

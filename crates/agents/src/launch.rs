@@ -131,8 +131,8 @@ pub const fn account_home_variable(kind: AgentKind) -> Option<&'static str> {
 }
 
 /// Variables that agents set in the environment of the commands that they run, each with the conversation's id (measured
-/// for Codex). They mark what an agent left behind also where nothing else of its environment was passed on.
-pub const THREAD_VARIABLES: &[&str] = &["CODEX_THREAD_ID"];
+/// for Codex and Claude Code). They mark what an agent left behind also where nothing else of its environment was passed on.
+pub const THREAD_VARIABLES: &[&str] = &["CODEX_THREAD_ID", "CLAUDE_CODE_SESSION_ID"];
 
 /// Program and arguments of the agent's own terminal, attached to a conversation in a process that listens on a socket;
 /// None: the protocol has none.

@@ -1,5 +1,6 @@
 //! What the host knows of an agent process, as facts the session can settle by. Every fact is proven or says why not.
 
+use crate::content::FailureCode;
 use crate::{ProcessToken, SessionId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -110,6 +111,9 @@ pub struct ProcessExit {
     /// Why it could not be started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawn_error: Option<String>,
+    /// What kind of failure that was, where it is known; else `spawn_failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spawn_failure: Option<FailureCode>,
 }
 
 impl ProcessExit {
@@ -126,6 +130,7 @@ impl ProcessExit {
             stderr_tail: String::new(),
             strays: Vec::new(),
             spawn_error: None,
+            spawn_failure: None,
         }
     }
 

@@ -124,7 +124,9 @@ pub enum HostError {
         why: String,
     },
     /// No session can be bound to this keeper.
-    #[error("keeper {token} cannot be adopted, only ended: {why}")]
+    #[error(
+        "keeper {token} cannot be adopted, only ended (`mainstay recover --keeper {token} --end`): {why}"
+    )]
     CannotAdopt {
         /// Which.
         token: String,

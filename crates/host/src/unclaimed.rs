@@ -9,8 +9,8 @@ use crate::host::{Answered, Host, NewSessionRequest, Operation};
 use crate::keeping::{Keeping, Settled};
 use crate::lane::{Adoption, LaneMessage, chain};
 use crate::processes;
+use mainstay_agents::Shown;
 use mainstay_agents::launch::account_home_variable;
-use mainstay_agents::{CannotTell, Shown, ThreadContext};
 use mainstay_core::operation::Fingerprint;
 use mainstay_core::process::{CloseOrder, ProcessExit};
 use mainstay_core::session::Takeover;
@@ -463,13 +463,8 @@ fn survey(host: &Host, token: &str) -> Result<Survey, HostError> {
     };
     let agent = catalog::configured(config, &AgentName(manifest.agent_label.clone()))
         .map_err(|error| cannot(error.to_string()))?;
-    // Asked of the adapter, not of its name.
-    let mut trial = mainstay_agents::adapter(agent.kind);
-    let nobody = SessionId(String::new());
-    trial.bind(&nobody, ThreadContext::default());
-    let can = trial.take_over(&nobody, &ThreadId(String::new()), &SessionOptions::default(), Shown::Unknown);
-    if let Err(CannotTell::Unsupported(_)) = can {
-        let why = "what its agent has open was known to the lost host alone: this protocol has no second connection to a living conversation".to_owned();
+    if !mainstay_agents::adapter(agent.kind).can_take_over() {
+        let why = "what its agent has open was known to the lost host alone: this protocol has no second connection to a living conversation; once the agent is ended, its conversation can be taken up by its session, or adopted by its id".to_owned();
         return Err(cannot(why));
     }
     if store.processes(false)?.rows.iter().any(|process| process.token == token) {

@@ -33,7 +33,8 @@ pub enum SweepError {
 
 /// Ends every process of a dead keeper's agent: the recorded one with all below it, and every process that carries
 /// the keeper's token in its environment, or one of `provider_vars` (name and value) and no other keeper's token, where no
-/// living process beside these has started it. This process and its ancestors are never touched.
+/// living process beside these has started it and it began after the agent did. This process and its ancestors are never
+/// touched.
 ///
 /// Variables that other programs of this user may carry too, such as a shared account folder, must not be given.
 pub fn sweep(folder: &KeeperFolder, provider_vars: &[(String, String)]) -> Result<SweepReport, SweepError> {
@@ -46,13 +47,20 @@ pub fn sweep(folder: &KeeperFolder, provider_vars: &[(String, String)]) -> Resul
         folder.manifest().ok().flatten().and_then(|it| it.cgroup).and_then(|it| Cgroup::existing(&it));
     let marks = Marks::new(&folder.token, provider_vars);
     let us = self_and_ancestors();
+    // The agent's conversation may have been somebody else's before: what was left running then is not the agent's. Where
+    // no agent ever ran, or on another boot of the machine, it left nothing.
+    let begun = agent.as_ref().filter(|agent| agent.check() != IdentityCheck::OtherBoot);
+    let begun = begun.map(|agent| agent.start_time);
+    let is_later = |table: &ProcessTable, pid: i32| {
+        begun.is_some_and(|begun| table.get(pid).is_some_and(|stat| stat.start_time >= begun))
+    };
     let find = |table: &ProcessTable| {
         let (mut pids, mut marked) = (Vec::new(), Vec::new());
         for pid in table.pids() {
             match marks.on(pid) {
                 Mark::Token => pids.push(pid),
-                Mark::Provider => marked.push(pid),
-                Mark::None => {}
+                Mark::Provider if is_later(table, pid) => marked.push(pid),
+                Mark::Provider | Mark::None => {}
             }
         }
         if let Some(agent) = &agent

@@ -22,7 +22,7 @@ impl ClaudeAdapter {
             return Err(CannotTell::NoThread(slot.session.clone()));
         }
         match control {
-            Control::SetOptions { changed, .. } => {
+            Control::SetOptions { changed, options } => {
                 if let Some(failure) = super::open::unusable(changed) {
                     let end = ControlEnd::Refused { failure };
                     self.say(at, AgentEvent::ControlEnded { control: id.clone(), end }, out);
@@ -32,7 +32,7 @@ impl ClaudeAdapter {
                     let message = "this agent has no `personality`: it has no effect here";
                     self.warn_at(at, message.to_owned(), out);
                 }
-                let frames = self.settings(at, changed);
+                let frames = self.settings(at, changed, Some(options));
                 if !self.await_settings(at, Some(id), changed, &frames) {
                     // In force already, or nothing that this agent has.
                     self.end_control(at, id.clone(), ControlEnd::Done, out);

@@ -13,7 +13,9 @@ use serde_json::{Map, Value, json};
 
 /// The permission modes that the program has. It accepts any other word and does nothing (measured), so they are
 /// checked here: the mode decides whether a person is asked.
-const MODES: [&str; 6] = ["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"];
+const MODES: [&str; 6] = [DEFAULT_MODE, "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"];
+/// The mode that the program begins in where it is told none.
+const DEFAULT_MODE: &str = "default";
 
 impl ClaudeAdapter {
     pub(super) fn initialized(&mut self, at: usize, answer: &Value, out: &mut Translated) {
@@ -143,7 +145,7 @@ impl ClaudeAdapter {
         thread_state.wanted = SessionOptions::default();
         self.sessions.index_thread(at);
         self.ask_again(at, out);
-        let mut frames = self.settings(at, options);
+        let mut frames = self.settings(at, options, None);
         let mut waits_for: Vec<Setting> =
             frames.iter().filter_map(|frame| Setting::of_request(text(frame, "request_id")?)).collect();
         if !servers.is_empty() {
@@ -169,9 +171,16 @@ impl ClaudeAdapter {
         doubtful.iter().map(|submission| (submission.clone(), found(submission))).collect()
     }
 
-    /// The frames that put in force what is wanted and not so already.
-    pub(super) fn settings(&mut self, at: usize, options: &SessionOptions) -> Vec<Value> {
+    /// The frames that put in force what is wanted and not so already. `whole`: all that is wished, where what it has no
+    /// word on goes back to what the agent does by itself; None: that stays as it is.
+    pub(super) fn settings(
+        &mut self,
+        at: usize,
+        options: &SessionOptions,
+        whole: Option<&SessionOptions>,
+    ) -> Vec<Value> {
         let before = self.sessions.slot(at).state.wanted.clone();
+        let taken_back = whole.map_or_else(SessionOptions::default, |whole| before.without(whole));
         let differs = |wanted: &Option<String>, before: &Option<String>| {
             wanted.clone().filter(|wanted| Some(wanted) != before.as_ref())
         };
@@ -179,30 +188,33 @@ impl ClaudeAdapter {
         let model = differs(&options.model, &before.model);
         let effort = differs(&options.effort, &before.effort);
         let thinking = differs(&options.thinking, &before.thinking);
-        if mode.is_none() && model.is_none() && effort.is_none() && thinking.is_none() {
-            return Vec::new();
-        }
         let mut frames = Vec::new();
-        if let Some(mode) = &mode {
-            let request = json!({ "mode": mode });
+        // `null` is what the program does by itself (measured); of a mode it wants the name.
+        if mode.is_some() || taken_back.mode.as_ref().is_some_and(|mode| mode != DEFAULT_MODE) {
+            let request = json!({ "mode": mode.as_deref().unwrap_or(DEFAULT_MODE) });
             frames.push(Asked::Set(Setting::Mode).frame(request, "set_permission_mode"));
         }
-        if let Some(model) = &model {
+        if model.is_some() || taken_back.model.is_some() {
             frames.push(Asked::Set(Setting::Model).frame(json!({ "model": model }), "set_model"));
         }
-        if let Some(effort) = &effort {
+        if effort.is_some() || taken_back.effort.is_some() {
             let request = json!({ "settings": { "effortLevel": effort } });
             frames.push(Asked::Set(Setting::Effort).frame(request, "apply_flag_settings"));
         }
-        if let Some(tokens) = thinking.as_deref().and_then(thinking_tokens) {
+        if thinking.is_some() || taken_back.thinking.is_some() {
+            let tokens = thinking.as_deref().and_then(thinking_tokens);
             let request = json!({ "max_thinking_tokens": tokens });
             frames.push(Asked::Set(Setting::Thinking).frame(request, "set_max_thinking_tokens"));
         }
+        if frames.is_empty() {
+            return frames;
+        }
+        let stays = before.without(&taken_back);
         let wanted = &mut self.sessions.change(at).wanted;
-        wanted.thinking = thinking.or(before.thinking);
-        wanted.mode = mode.or(before.mode);
-        wanted.model = model.or(before.model);
-        wanted.effort = effort.or(before.effort);
+        wanted.thinking = thinking.or(stays.thinking);
+        wanted.mode = mode.or(stays.mode);
+        wanted.model = model.or(stays.model);
+        wanted.effort = effort.or(stays.effort);
         frames
     }
 

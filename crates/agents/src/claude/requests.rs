@@ -210,7 +210,9 @@ impl ClaudeAdapter {
                 fields.remove("updatedInput");
             }
             thread.taken_up = Some((tool.clone(), key.to_owned()));
+            self.others_are_not_taken_up(at, out);
         }
+        let thread = self.sessions.change(at);
         if response.get("behavior").and_then(Value::as_str) == Some("deny")
             && let Some(tool) = &request.tool
         {
@@ -224,6 +226,27 @@ impl ClaudeAdapter {
             thread.answered.remove(0);
         }
         out.send(&wire::answer(key, response));
+    }
+
+    /// The agent goes on from the one call that it is told of. It would run the others of that message too, and tell the
+    /// model of each that its result is missing (measured): so they are not asked for any more.
+    fn others_are_not_taken_up(&mut self, at: usize, out: &mut Translated) {
+        let requests = &self.sessions.slot(at).state.requests;
+        let others: Vec<String> =
+            requests.iter().filter(|(_, open)| open.of_transcript).map(|(key, _)| key.clone()).collect();
+        if others.is_empty() {
+            return;
+        }
+        self.sessions.change(at).requests.retain(|_, open| !open.of_transcript);
+        let message = format!(
+            "the agent goes on from one of the calls that its former process asked about; {} more did not run and will not, \
+             unless the model asks for them again",
+            others.len()
+        );
+        self.warn_at(at, message, out);
+        for key in others {
+            self.say(at, AgentEvent::RequestSettled { key: RequestKey(key), confirmed: false }, out);
+        }
     }
 
     /// The agent takes a request of its own back.

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 /// Saved states of another version are dropped.
 pub(super) const STATE_VERSION: u32 = 1;
 
-/// Requests of the agent that are open at once. The main conversation asks one at a time (measured), each background
-/// sub-agent may ask one more. One more is denied, with a notice: it must be kept to be answered.
+/// Requests of the agent that are open at once. The main conversation asks about the reading calls of one message together,
+/// about others one at a time (measured); each background sub-agent may ask one more. One more is denied, with a notice:
+/// it must be kept to be answered.
 pub(super) const MAX_OPEN_REQUESTS: usize = 32;
 /// Bytes of what open requests carry that are kept beside their ids. What does not fit is asked of the agent again when
 /// the answer is there (a second `initialize` lists what is open); the state must stay small.

@@ -23,7 +23,7 @@ impl ClaudeAdapter {
     ) -> Result<(), CannotTell> {
         self.may_give(at)?;
         // Read strictly in order: they are in force when the message is.
-        let frames = self.settings(at, options);
+        let frames = self.settings(at, options, None);
         // No control's, and in line with those of controls.
         self.await_settings(at, None, options, &frames);
         for frame in &frames {

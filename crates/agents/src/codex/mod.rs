@@ -412,6 +412,10 @@ impl Adapter for CodexAdapter {
         }
     }
 
+    fn can_take_over(&self) -> bool {
+        true
+    }
+
     fn take_over(
         &mut self,
         session: &SessionId,

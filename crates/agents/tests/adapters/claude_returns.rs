@@ -61,6 +61,28 @@ fn an_input_too_large_to_keep_is_left_to_the_transcript() {
 }
 
 #[test]
+fn one_of_several_calls_goes_on_and_the_others_are_given_up() {
+    let mut harness = connected();
+    let call = |number: u8| UnansweredCall {
+        request: format!("old{number}").into(),
+        call: format!("toolu_{number}").into(),
+        ..unanswered("Bash", json!({"command": "ls"}))
+    };
+    harness.learn_unanswered("s1", vec![call(1), call(2), call(3)]);
+    let lines = brief(&harness.open("s1", Some("c-1")));
+    assert_eq!(lines.iter().filter(|line| line.starts_with("RequestOpened")).count(), 3, "{lines:?}");
+    let lines = brief(&harness.answer("s1", "again:toolu_2", select("allow"), Vec::new()).expect("is open"));
+    assert!(lines[0].contains("2 more did not run"), "{lines:?}");
+    assert!(
+        lines[1].starts_with("RequestSettled again:toolu_1") && !lines[1].contains("confirmed"),
+        "{lines:?}"
+    );
+    assert!(lines[2].starts_with("RequestSettled again:toolu_3"), "{lines:?}");
+    assert_eq!(harness.sent.len(), 1);
+    assert!(harness.answer("s1", "again:toolu_1", select("allow"), Vec::new()).is_err());
+}
+
+#[test]
 fn a_denial_names_the_call_too() {
     let (mut harness, _) = asked_again(unanswered("Bash", json!({"command": "ls"})));
     let answer = Answer::Decline { message: Some("no".to_owned()) };
@@ -118,6 +140,50 @@ fn thinking_is_set_in_the_programs_words_and_a_wrong_word_opens_nothing() {
     }
     let lines = brief(&connected().open_with("s1", None, options("perhaps"), &[]));
     assert!(lines[0].starts_with("ThreadRefused"), "{lines:?}");
+}
+
+#[test]
+fn what_is_taken_back_is_left_to_the_program() {
+    let mut harness = open();
+    let wish = SessionOptions {
+        thinking: Some("off".to_owned()),
+        effort: Some("low".to_owned()),
+        model: Some("small".to_owned()),
+        mode: Some("plan".to_owned()),
+        ..SessionOptions::default()
+    };
+    let set = |options: &SessionOptions, changed: &SessionOptions| Control::SetOptions {
+        options: Box::new(options.clone()),
+        changed: Box::new(changed.clone()),
+    };
+    harness.control("s1", "k1", set(&wish, &wish));
+    assert_eq!(harness.sent.len(), 4);
+    for setting in ["set-mode", "set-model", "set-effort", "set-thinking"] {
+        answered(&mut harness, setting, &json!({}));
+    }
+    // One goes, the others stay.
+    let without = SessionOptions { thinking: None, ..wish };
+    harness.control("s1", "k2", set(&without, &SessionOptions::default()));
+    let asked = |harness: &Harness| -> Vec<Value> {
+        harness.sent.iter().map(|frame| frame["request"].clone()).collect()
+    };
+    assert_eq!(asked(&harness), [json!({"subtype": "set_max_thinking_tokens", "max_thinking_tokens": null})]);
+    let lines = brief(&answered(&mut harness, "set-thinking", &json!({})));
+    assert_eq!(lines.last().map(String::as_str), Some(r#"ControlEnded k2 {"state":"done"}"#));
+    harness.control("s1", "k3", set(&SessionOptions::default(), &SessionOptions::default()));
+    let back = [
+        json!({"subtype": "set_permission_mode", "mode": "default"}),
+        json!({"subtype": "set_model", "model": null}),
+        json!({"subtype": "apply_flag_settings", "settings": {"effortLevel": null}}),
+    ];
+    assert_eq!(asked(&harness), back);
+    for (setting, answer) in [("set-mode", json!({"mode": "default"})), ("set-model", json!({}))] {
+        answered(&mut harness, setting, &answer);
+    }
+    let lines = brief(&answered(&mut harness, "set-effort", &json!({})));
+    assert_eq!(lines.last().map(String::as_str), Some(r#"ControlEnded k3 {"state":"done"}"#));
+    harness.control("s1", "k4", set(&SessionOptions::default(), &SessionOptions::default()));
+    assert!(harness.sent.is_empty(), "it is so already");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use crate::harness::{Harness, Life, select};
 use crate::recordings;
-use mainstay_agents::AgentKind;
+use mainstay_agents::{AgentKind, UnansweredCall};
 use mainstay_core::content::Answer;
 use mainstay_core::question::Chosen;
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ struct Replay {
     harness: Harness,
     log: String,
     resume: Option<String>,
+    unanswered: Vec<UnansweredCall>,
     /// What the recording's own requests were, by their ids.
     recorded: HashMap<String, String>,
     initialized: bool,
@@ -27,6 +28,23 @@ struct Replay {
     in_flight: Option<(String, String)>,
     turn: Option<String>,
     messages: usize,
+}
+
+/// The calls of a process before that the recording's client answers as this host does: by ids that say so.
+fn unanswered(lines: &[Value]) -> Vec<UnansweredCall> {
+    let read = |line: &Value| {
+        let response = &line["msg"]["response"];
+        let call = response["request_id"].as_str()?.strip_prefix("again:")?;
+        let printed = |line: &&Value| line["msg"]["message"]["content"][0]["id"] == call;
+        let block = &lines.iter().find(printed)?["msg"]["message"]["content"][0];
+        Some(UnansweredCall {
+            request: "before".into(),
+            call: call.into(),
+            tool: block["name"].as_str()?.to_owned(),
+            input: response["response"]["updatedInput"].clone(),
+        })
+    };
+    lines.iter().filter_map(read).collect()
 }
 
 impl Replay {
@@ -44,6 +62,7 @@ impl Replay {
             harness,
             log: String::new(),
             resume,
+            unanswered: unanswered(lines),
             recorded: HashMap::new(),
             initialized: false,
             in_flight: None,
@@ -167,6 +186,8 @@ impl Replay {
         if !self.initialized && lines.iter().any(|line| line.starts_with("all: Ready ")) {
             self.initialized = true;
             let resume = self.resume.clone();
+            // Known for this opening alone: a host looks again at the next.
+            self.harness.learn_unanswered(SESSION, std::mem::take(&mut self.unanswered));
             let lines = self.harness.open(SESSION, resume.as_deref());
             self.note("> (open)", &lines);
         }
@@ -212,6 +233,7 @@ goldens! {
     golden_claude_parallel_perms: "parallel_perms";
     golden_claude_ask: "ask";
     golden_claude_elicit: "elicit";
+    golden_claude_elicit_url: "elicit_url";
     golden_claude_interrupts: "interrupts";
     golden_claude_queue_mid: "queue_mid";
     golden_claude_queue_prio: "queue_prio";
@@ -225,6 +247,7 @@ goldens! {
     golden_claude_resume_clean_2: "resume_clean_2";
     golden_claude_resume_unknown: "resume_clean_7";
     golden_claude_orphan_perm_2: "orphan_perm_2";
+    golden_claude_orphan_perms_2: "orphan_perms_2";
     golden_claude_limits_maxturns: "limits_maxturns";
     golden_claude_limits_autocompact: "limits_autocompact";
     golden_claude_set_things: "set_things";

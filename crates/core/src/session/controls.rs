@@ -241,8 +241,8 @@ impl Session {
     /// What the agent says is in force. It confirms a wish, or shows that the agent did not take it; what it says of
     /// the time before the wish reached it changes nothing of the wish.
     pub(super) fn options_reported(&mut self, reported: &SessionOptions, moment: &Moment<'_>, out: &mut Out) {
-        let merged = self.options.overlaid(reported);
         let Some(before) = &self.options_before else {
+            let merged = self.options.overlaid(reported);
             if merged != self.options {
                 let event = Event::OptionsUpdated {
                     options: merged,
@@ -255,11 +255,17 @@ impl Session {
             return;
         };
         let told = self.options_told.as_ref() == Some(&self.options);
+        // What was taken back and is still reported is of the time before, while the agent has not answered.
+        let answered = told && !self.setting_options();
+        let taken_back = if answered { SessionOptions::default() } else { before.without(&self.options) };
+        let takes_back = taken_back != SessionOptions::default();
+        let reported = &reported.differing_from(&taken_back);
+        let merged = self.options.overlaid(reported);
         let wish = self.options.differing_from(before);
         // What the report says of the wished options; it may say nothing of some.
         let said = reported.without(&reported.without(&wish));
         let denied = said.differing_from(&wish) != SessionOptions::default();
-        let event = if told && said == wish {
+        let event = if told && said == wish && !takes_back {
             Event::OptionsUpdated {
                 options: merged,
                 state: OptionsState::Confirmed,

@@ -268,7 +268,7 @@ pub(super) fn failure_of(exit: &ProcessExit) -> Failure {
             (FailureCode::Stopped, "the agent's process was ended on an order".to_owned())
         }
         ExitCause::SpawnFailed => (
-            FailureCode::SpawnFailed,
+            exit.spawn_failure.unwrap_or(FailureCode::SpawnFailed),
             format!(
                 "the agent could not be started: {}",
                 exit.spawn_error.as_deref().unwrap_or("no reason recorded")

@@ -253,13 +253,24 @@ impl Lane {
     /// A thread that another living keeper's agent holds (a restored database forgot it) is not taken up beside it.
     fn held_elsewhere(&self, decision: &Decision) -> Option<Failure> {
         let Decision::OpenThread { resume: Some(thread), .. } = decision else { return None };
+        self.held_by_unclaimed(thread)
+    }
+
+    /// Why a thread is not taken up: the agent of a living keeper has it, which no record claims.
+    pub(super) fn held_by_unclaimed(&self, thread: &ThreadId) -> Option<Failure> {
         let own = self.process.as_ref().map_or("", |process| process.token.as_str());
         // Those that a record claims are ours; what they still have in memory the agent itself refuses.
         let claimed = self.shared.store.processes(true).map(|live| live.rows).unwrap_or_default();
         let ours = |token: &str| token == own || claimed.iter().any(|process| process.token == token);
         let holder = self.shared.keeping.holder_of(thread.as_str(), &ours)?;
+        let adopted = mainstay_agents::adapter(self.kind).can_take_over();
+        let way_out = if adopted {
+            format!("adopt or end that one first (`mainstay recover --keeper {holder} --adopt`, or `--end`)")
+        } else {
+            format!("end that one first (`mainstay recover --keeper {holder} --end`)")
+        };
         let message = format!(
-            "thread {thread} is held by the agent of keeper {holder}, which no record claims; adopt or end that one first (`mainstay recover --keeper {holder} --adopt`, or `--end`)"
+            "thread {thread} is held by the agent of keeper {holder}, which no record claims; {way_out}"
         );
         Some(Failure::new(FailureCode::ActiveWriter, message))
     }

@@ -11,6 +11,7 @@ use crate::processes::{self, Launch};
 use crate::room::ASK_EVERY;
 use mainstay_agents::Conversation;
 use mainstay_agents::launch::AgentKind;
+use mainstay_core::content::FailureCode;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
 use mainstay_core::session::{Input, Phase};
 use mainstay_core::{Command, LaunchSnapshot, ProcessToken, Session, ThreadId};
@@ -44,11 +45,26 @@ pub(super) enum SpawnOutcome {
     /// It answers.
     Started(Option<OwnedSemaphorePermit>),
     /// No process came to be.
-    Failed(String),
+    Failed(NotStarted),
     /// It was started and did not come up: the folder tells.
     Unclear,
     /// It was called off before anything was started.
     CalledOff(CloseOrder),
+}
+
+/// Why no process came to be.
+#[derive(Debug)]
+pub(super) struct NotStarted {
+    /// None: nothing that has a kind of its own.
+    failure: Option<FailureCode>,
+    /// In words.
+    why: String,
+}
+
+impl From<String> for NotStarted {
+    fn from(why: String) -> Self {
+        Self { failure: None, why }
+    }
 }
 
 impl FromLost for SpawnOutcome {
@@ -442,7 +458,7 @@ impl Lane {
             match started.await {
                 Ok(Ok(())) => SpawnOutcome::Started(running.ok()),
                 Ok(Err(error @ mainstay_keeper::BirthError::Before(_))) => {
-                    SpawnOutcome::Failed(chain(&error))
+                    SpawnOutcome::Failed(chain(&error).into())
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(error = chain(&error), "a keeper did not come up");
@@ -454,10 +470,10 @@ impl Lane {
         self.spawning = Some(Spawning { task, cancel: Some(cancel) });
     }
 
-    fn launch_spec(&self, token: &str) -> Result<mainstay_keeper::LaunchSpec, String> {
+    fn launch_spec(&self, token: &str) -> Result<mainstay_keeper::LaunchSpec, NotStarted> {
         let config = &self.shared.config;
         let Some(first) = self.bound().next() else {
-            return Err("the session that it was for is gone".to_owned());
+            return Err("the session that it was for is gone".to_owned().into());
         };
         let pinned = &first.machine.launch;
         let agent = catalog::configured(config, &pinned.agent).map_err(|error| error.to_string())?;
@@ -483,7 +499,7 @@ impl Lane {
             conversation,
             additional_directories: pinned.additional_directories.clone(),
         };
-        processes::launch_spec(config, launch).map_err(|error| error.to_string())
+        processes::launch_spec(config, launch).map_err(|error| error.to_string().into())
     }
 
     /// The files that the agent keeps about its conversations, where its protocol cannot be asked.
@@ -497,16 +513,24 @@ impl Lane {
     }
 
     /// The conversation that a process is started for, where that is decided at its start.
-    fn conversation(&self, agent: &AgentConfig, machine: &Session) -> Result<Option<Conversation>, String> {
+    fn conversation(
+        &self,
+        agent: &AgentConfig,
+        machine: &Session,
+    ) -> Result<Option<Conversation>, NotStarted> {
         let Some(conversations) = self.conversations(agent, &machine.launch) else { return Ok(None) };
         let start = conversations.start(machine)?;
         // No process of ours has it now: whoever has is somebody else. The source of a branch is only read.
-        if let Conversation::Resume(id) | Conversation::ResumeAt { id, .. } | Conversation::New(id) = &start
-            && let Some(pid) = conversations.holder(&ThreadId::from(id.as_str()))
-        {
-            return Err(format!(
-                "its conversation {id} is open in process {pid}, which is not ours; end that first"
-            ));
+        if let Conversation::Resume(id) | Conversation::ResumeAt { id, .. } | Conversation::New(id) = &start {
+            let thread = ThreadId::from(id.as_str());
+            if let Some(held) = self.held_by_unclaimed(&thread) {
+                return Err(NotStarted { failure: Some(held.code), why: held.message });
+            }
+            let Some(pid) = conversations.holder(&thread) else { return Ok(Some(start)) };
+            let why = format!(
+                "thread {id} already has an active writer: process {pid}, which is not this host's; end that first"
+            );
+            return Err(NotStarted { failure: Some(FailureCode::ActiveWriter), why });
         }
         Ok(Some(start))
     }
@@ -527,8 +551,12 @@ impl Lane {
                 process.permit = permit;
                 self.relink();
             }
-            SpawnOutcome::Failed(why) => {
-                let exit = ProcessExit { spawn_error: Some(why), ..ProcessExit::of(ExitCause::SpawnFailed) };
+            SpawnOutcome::Failed(NotStarted { failure, why }) => {
+                let exit = ProcessExit {
+                    spawn_error: Some(why),
+                    spawn_failure: failure,
+                    ..ProcessExit::of(ExitCause::SpawnFailed)
+                };
                 self.settle_process(exit);
             }
             SpawnOutcome::Unclear => self.look_at_process(),

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use mainstay_keeper::probe::{AgentTrace, Probe};
 use mainstay_keeper::wire::ToKeeper;
-use mainstay_keeper::{ExitCause, InputFate, Order, SignalName, probe, sweep};
+use mainstay_keeper::{ExitCause, InputFate, Order, ProcessIdentity, SignalName, probe, sweep};
 
 use crate::support::{
     Home, TestKeeper, end_input, is_gone, kill, living_descendants, own_pid, to_group, wait_until,
@@ -239,6 +239,22 @@ fn a_keeper_killed_in_the_middle_of_a_stream_leaves_whole_records_and_at_most_a_
     }
 }
 
+/// A process that nobody is above, with this mark in its environment.
+fn leave_marked(mark: &(String, String)) -> i32 {
+    let left = std::process::Command::new("/bin/sh")
+        .args(["-c", "/bin/sleep 600 > /dev/null 2>&1 & echo $!"])
+        .env_clear()
+        .env(&mark.0, &mark.1)
+        .output()
+        .expect("a shell that leaves a process");
+    let left: i32 = String::from_utf8_lossy(&left.stdout).trim().parse().expect("a pid");
+    wait_until("it is what it was left as", || {
+        std::fs::read(format!("/proc/{left}/comm")).is_ok_and(|comm| comm.starts_with(b"sleep"))
+            && std::fs::read(format!("/proc/{left}/environ")).is_ok_and(|marks| !marks.is_empty())
+    });
+    left
+}
+
 #[test]
 fn an_orphan_with_a_providers_variable_is_swept_unless_it_is_another_keepers() {
     let home = Home::new();
@@ -247,8 +263,22 @@ fn an_orphan_with_a_providers_variable_is_swept_unless_it_is_another_keepers() {
     spec.env.push(mine.clone());
     let mut other = home.birth(&spec);
     other.wait_message("ready");
-    let dead = home.spec("exec cat");
-    drop(mainstay_keeper::reserve(&home.keepers(), &dead.token).expect("reserve"));
+    // As of the time when the conversation was somebody else's.
+    let before = ProcessIdentity::of(leave_marked(&mine)).expect("it lives");
+    let begun = |pid: i32| ProcessIdentity::of(pid).expect("it lives").start_time;
+    // Start times are counted in ticks: the agent must begin in a later one.
+    wait_until("a later tick", || {
+        let mut probe = std::process::Command::new("/bin/sleep").arg("600").spawn().expect("a process");
+        let at = begun(i32::try_from(probe.id()).expect("a pid"));
+        probe.kill().expect("kill");
+        probe.wait().expect("wait");
+        at > before.start_time
+    });
+    let mut dead = home.birth(&home.spec("echo ready; exec cat"));
+    dead.wait_message("ready");
+    let identity = dead.keeper().clone();
+    kill(&identity);
+    wait_until("the keeper is gone", || is_gone(&identity));
     // As of a program of the user's own that has the same conversation: it lives, and started this one.
     let mut of_another = std::process::Command::new("/bin/sleep")
         .arg("600")
@@ -256,24 +286,19 @@ fn an_orphan_with_a_providers_variable_is_swept_unless_it_is_another_keepers() {
         .env(&mine.0, &mine.1)
         .spawn()
         .expect("a marked process");
-    let left = std::process::Command::new("/bin/sh")
-        .args(["-c", "/bin/sleep 600 > /dev/null 2>&1 & echo $!"])
-        .env_clear()
-        .env(&mine.0, &mine.1)
-        .output()
-        .expect("a shell that leaves a process");
-    let left: u32 = String::from_utf8_lossy(&left.stdout).trim().parse().expect("a pid");
-    wait_until("it is what it was left as", || {
-        std::fs::read(format!("/proc/{left}/comm")).is_ok_and(|comm| comm.starts_with(b"sleep"))
-            && std::fs::read(format!("/proc/{left}/environ")).is_ok_and(|marks| !marks.is_empty())
-    });
-    let report = sweep(&home.keepers().folder(&dead.token), &[mine]).expect("sweep");
-    let killed: Vec<_> = report.killed.iter().map(|stray| stray.pid.unsigned_abs()).collect();
+    let left = leave_marked(&mine);
+    let report = sweep(&dead.folder, &[mine]).expect("sweep");
+    let killed: Vec<_> = report.killed.iter().map(|stray| stray.pid).collect();
     let spared = of_another.try_wait().expect("looked at").is_none();
+    let before_spared = !is_gone(&before);
     of_another.kill().expect("kill");
     of_another.wait().expect("wait");
+    if before_spared {
+        kill(&before);
+    }
     assert_eq!(killed, [left]);
     assert!(spared, "a living program started it");
+    assert!(before_spared, "it was there before the agent");
     other.input(1, 1, "still alive");
     other.wait_message("still alive");
 }

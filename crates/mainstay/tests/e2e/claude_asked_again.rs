@@ -184,6 +184,55 @@ fn claude_a_message_waits_for_the_request_that_is_asked_again() {
 }
 
 #[test]
+fn claude_of_several_calls_the_one_that_is_answered_goes_on_and_the_others_are_said_not_to() {
+    let world = World::new();
+    let host = world.start();
+    // Reading calls of one message are asked about together.
+    let session = world.create(&host, "claude", "PRUN cat /etc/hostname || cat /etc/passwd ;; SAY after");
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    let started = follower.until(&mut sse, "the process", is("process.started"));
+    for _ in 0..2 {
+        let asked = follower.until(&mut sse, "a request", is("request.opened"));
+        call_is_saved(&world, &asked);
+    }
+    kill(agent_pid(&started));
+    follower.until(&mut sse, "the process's end", is("process.exited"));
+    let closed = follower.of_type("request.closed");
+    assert!(closed.iter().all(|closed| closed["asked_again"] == true), "{closed:?}");
+    let calls: Vec<String> = follower
+        .of_type("request.opened")
+        .iter()
+        .map(|asked| asked["details"]["tool_use_id"].as_str().expect("a call").to_owned())
+        .collect();
+    let again: Vec<Value> =
+        (0..2).map(|_| follower.until(&mut sse, "a request again", is("request.opened"))).collect();
+    let asked_again: Vec<&str> =
+        again.iter().filter_map(|asked| asked["details"]["tool_use_id"].as_str()).collect();
+    assert_eq!(asked_again, calls, "each is asked again");
+    // The second is answered: the first is not run.
+    answer(&host.client(), &session, id(&again[1]), "allow").expect_status(200);
+    let superseded = follower.until(&mut sse, "the other's end", |event| {
+        event["type"] == "request.closed" && event["state"] == "superseded"
+    });
+    assert_eq!(superseded["request"], again[0]["request"]);
+    answer(&host.client(), &session, id(&again[0]), "allow").expect_status(409);
+    let ended = follower.until(&mut sse, "the turn's end", |event| {
+        event["type"] == "turn.ended" && event["outcome"] != "lost"
+    });
+    assert_eq!(ended["outcome"], "completed", "{ended}");
+    let notices = follower.of_type("notice");
+    let said = notices.iter().any(|notice| notice.to_string().contains("1 more did not run"));
+    assert!(said, "{notices:?}");
+    // The model knows of the one that ran, with its result, and of no other.
+    let known = world.model.requests().last().expect("asked").body["messages"].to_string();
+    assert!(known.contains(&calls[1]) && known.contains("root:"), "{known}");
+    assert!(!known.contains("missing"), "a result is missing: {known}");
+    assert!(!known.contains(&calls[0]), "it was not run: {known}");
+    world.end(host);
+}
+
+#[test]
 fn claude_a_command_that_was_approved_is_lost_and_may_have_run() {
     let world = World::new();
     let host = world.start();

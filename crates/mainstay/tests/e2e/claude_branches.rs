@@ -2,6 +2,7 @@
 //! messages.
 
 use crate::support::{Follower, World, follow_turn, is, send, show};
+use mainstay_testkit::http::Sse;
 use mainstay_testkit::mainstay::HostProcess;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
@@ -43,6 +44,38 @@ fn claude_a_conversation_is_adopted_with_its_history() {
     assert_eq!(kinds, ["user_message", "tool_call", "agent_message", "user_message", "agent_message"]);
     let seen = world.model.requests().last().unwrap().user_messages();
     assert_eq!(seen, ["RUN ls ;; SAY before", "SAY after"]);
+    world.end(host);
+}
+
+#[test]
+fn claude_a_conversation_is_adopted_with_what_its_sub_agents_did() {
+    const ID: &str = "5d0c3d5e-8a57-4c43-9d2c-0b8d4c1f7a15";
+    let world = World::new();
+    let helper = json!({
+        "description": "helper", "prompt": "RUN ls ~~ SAY sub done", "subagent_type": "general-purpose",
+    });
+    had_before(&world, ID, &format!("TOOL Agent {helper} ;; SAY main done"));
+    let requests = world.model.requests().len();
+    let host = world.start();
+    let body = json!({
+        "agent": "claude", "cwd": world.workspace(), "adopt": { "thread": ID }, "prompt": "SAY after",
+    });
+    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
+    let follower = follow_turn(&host.client(), made["id"].as_str().unwrap());
+    let children = follower.of_type("child.started");
+    assert_eq!(children.len(), 1, "{children:?}");
+    let child = &children[0]["child"];
+    assert_eq!((&children[0]["title"], &children[0]["role"]), (&"helper".into(), &"general-purpose".into()));
+    let ended = follower.of_type("child.ended");
+    assert!(ended.len() == 1 && ended[0]["child"] == *child, "{ended:?}");
+    let of_child = follower.of_type("item.started").into_iter().filter(|item| item["child"] == *child);
+    let of_child: Vec<(&str, &str)> = of_child
+        .map(|item| (item["kind"].as_str().unwrap(), follower.text_of(item["item"].as_str().unwrap())))
+        .collect();
+    let kinds: Vec<&str> = of_child.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, ["tool_call", "agent_message"], "{of_child:?}");
+    assert_eq!(of_child[1].1, "sub done");
+    assert_eq!(world.model.requests().len(), requests + 1, "only the new message was asked of the model");
     world.end(host);
 }
 
@@ -167,18 +200,57 @@ fn claude_thinking_is_switched_and_a_wrong_word_is_refused() {
     follower.until(&mut sse, "the turn's end", is("turn.ended"));
     let thinking = |world: &World| world.model.requests().last().unwrap().body["thinking"].clone();
     let path = format!("/v1/sessions/{session}");
-    let mut set = |word: &str, follower: &mut Follower| {
+    let by_default = thinking(&world);
+    let set = |word: Option<&str>, follower: &mut Follower, sse: &mut Sse| {
         let options = json!({ "options": { "thinking": word } });
         host.client().patch(&path, &options).expect("answers").expect_status(200);
-        follower.until(&mut sse, "the control's end", is("control.ended"))
+        follower.until(sse, "the control's end", is("control.ended"))
     };
-    assert_eq!(set("off", &mut follower)["state"], "done");
-    assert_eq!(set("perhaps", &mut follower)["state"], "refused");
+    assert_eq!(set(Some("off"), &mut follower, &mut sse)["state"], "done");
+    assert_eq!(set(Some("perhaps"), &mut follower, &mut sse)["state"], "refused");
     assert_eq!(show(&host.client(), &session)["options"]["thinking"], "off");
     send(&host.client(), &session, "SAY two");
     follower.until(&mut sse, "the turn's end", is("turn.ended"));
     let off = thinking(&world);
     assert!(off.is_null() || off["type"] == "disabled", "{off}");
+    assert_ne!(off, by_default);
+    // Taken back: the living process does what it does by itself.
+    assert_eq!(set(None, &mut follower, &mut sse)["state"], "done");
+    send(&host.client(), &session, "SAY three");
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    assert_eq!(thinking(&world), by_default);
+    assert_eq!(show(&host.client(), &session)["options"]["thinking"], Value::Null);
+    world.end(host);
+}
+
+#[test]
+fn claude_options_that_are_taken_back_are_what_it_does_by_itself() {
+    let world = World::new();
+    let host = world.start();
+    let session = world.create(&host, "claude", "SAY one");
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let asked = |world: &World| {
+        let body = world.model.requests().last().unwrap().body.clone();
+        json!({ "model": body["model"], "effort": body["output_config"] })
+    };
+    let by_itself = asked(&world);
+    let path = format!("/v1/sessions/{session}");
+    let mut set = |options: Value, follower: &mut Follower| {
+        host.client().patch(&path, &json!({ "options": options })).expect("answers").expect_status(200);
+        let ended = follower.until(&mut sse, "the control's end", is("control.ended"));
+        assert_eq!(ended["state"], "done", "{ended}");
+        send(&host.client(), &session, "SAY more");
+        follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    };
+    set(json!({ "model": "sonnet", "effort": "low", "mode": "acceptEdits" }), &mut follower);
+    assert_ne!(asked(&world), by_itself);
+    set(json!({ "model": null, "effort": null, "mode": null }), &mut follower);
+    assert_eq!(asked(&world), by_itself);
+    let shown = show(&host.client(), &session)["options"].clone();
+    assert_eq!((&shown["mode"], &shown["effort"]), (&"default".into(), &Value::Null), "{shown}");
+    assert!(shown["model"].as_str().unwrap().contains("opus"), "what it reports: {shown}");
     world.end(host);
 }
 

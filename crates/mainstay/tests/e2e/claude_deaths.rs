@@ -225,7 +225,13 @@ fn claude_a_conversation_that_somebody_else_has_open_is_not_taken_up() {
     std::fs::write(&list, listed.to_string()).unwrap();
     send(&host.client(), &session, "SAY second");
     let held = follower.until(&mut sse, "the refusal", is("session.recovering"));
-    assert!(held["failure"]["message"].as_str().unwrap().contains("is open in process"), "{held}");
+    assert_eq!(held["failure"]["code"], "active_writer", "{held}");
+    let named = format!("thread {thread} already has an active writer: process {}", std::process::id());
+    assert!(held["failure"]["message"].as_str().unwrap().contains(&named), "{held}");
+    let exit = &follower.of_type("process.exited").last().unwrap()["exit"];
+    assert_eq!((&exit["cause"], &exit["spawn_failure"]), (&"spawn_failed".into(), &"active_writer".into()));
+    let shown = show(&host.client(), &session);
+    assert_eq!((&shown["status"], &shown["needs"]), (&"recovering".into(), &true.into()), "{shown}");
     assert_eq!(world.model.requests_prompted_by("SAY second"), 0);
     world.end(host);
 }

@@ -236,3 +236,55 @@ fn claude_a_form_of_a_pinned_mcp_server_is_asked_and_declined() {
     assert!(result.contains("decline") && result.contains("from a pinned server"), "{result}");
     world.end(host);
 }
+
+/// A session that has asked for a page of its MCP server to be opened, and what was asked.
+fn page_asked(world: &World, host: &HostProcess) -> (String, Follower, Sse, Value) {
+    let server = json!({
+        "name": "forms",
+        "command": mainstay_testkit::agents::sibling_binary("scripted-mcp"),
+        "args": [],
+        "env": [],
+    });
+    let body = json!({
+        "agent": "claude", "cwd": world.workspace(), "mcp_servers": [server],
+        "prompt": "TOOL mcp__forms__visit {} ;; SAY done",
+    });
+    let made = host.client().post("/v1/sessions", &body).expect("answers").expect_status(201).json();
+    let session = made["id"].as_str().unwrap().to_owned();
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&host.client(), &session);
+    let asked = follower.until(&mut sse, "permission for the tool", is("request.opened"));
+    assert_eq!(asked["kind"], "approval", "{asked}");
+    answer(&host.client(), &session, asked["request"].as_str().unwrap(), "allow").expect_status(200);
+    let page = follower.until(&mut sse, "the page", |event| event["kind"] == "elicitation");
+    assert_eq!(page["elicitation"]["url"], "https://example.test/sign-in", "{page}");
+    assert_eq!(page["title"], "Sign in", "{page}");
+    (session, follower, sse, page)
+}
+
+#[test]
+fn claude_a_page_of_an_mcp_server_is_asked_for_and_the_call_goes_on_once_it_was_opened() {
+    let world = World::new();
+    let host = world.start();
+    let (session, mut follower, mut sse, page) = page_asked(&world, &host);
+    let path = format!("/v1/sessions/{session}/requests/{}/answer", page["request"].as_str().unwrap());
+    host.client().post(&path, &json!({ "accept": true })).expect("answers").expect_status(200);
+    let ended = follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    assert_eq!(ended["outcome"], "completed", "{ended}");
+    let result = follower.of_type("item.completed").iter().map(ToString::to_string).collect::<String>();
+    assert!(result.contains("visited"), "{result}");
+    world.end(host);
+}
+
+#[test]
+fn claude_a_page_of_an_mcp_server_that_is_declined_ends_the_call() {
+    let world = World::new();
+    let host = world.start();
+    let (session, mut follower, mut sse, page) = page_asked(&world, &host);
+    let path = format!("/v1/sessions/{session}/requests/{}/answer", page["request"].as_str().unwrap());
+    host.client().post(&path, &json!({ "decline": true })).expect("answers").expect_status(200);
+    follower.until(&mut sse, "the turn's end", is("turn.ended"));
+    let result = follower.of_type("item.completed").iter().map(ToString::to_string).collect::<String>();
+    assert!(!result.contains("visited") && result.contains("declined"), "{result}");
+    world.end(host);
+}

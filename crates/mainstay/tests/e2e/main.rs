@@ -10,6 +10,7 @@ mod claude_asked_again;
 mod claude_branches;
 mod claude_deaths;
 mod claude_rewind;
+mod claude_strays;
 mod claude_turns;
 mod claude_work;
 mod cli;

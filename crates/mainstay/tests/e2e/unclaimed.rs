@@ -250,3 +250,40 @@ fn a_sessions_own_keeper_that_knows_a_later_owner_is_taken_over_under_a_new_fenc
     assert_eq!(world.prompts_received(&prompt), 1);
     world.end(host);
 }
+
+#[test]
+fn claude_whose_keeper_nobody_claims_is_ended_on_order_and_its_conversation_goes_on() {
+    let world = World::new();
+    world.model.release("text", 2);
+    let (host, session, token, agent) = restored_under(&world, "claude", "SAY one", "GATED 6 text");
+    let client = host.client();
+    second_epoch(&client, &session);
+    let refused = recover(&client, &token, &json!({ "action": "adopt" })).expect_status(422).json();
+    assert_eq!((&refused["code"], &refused["offered"]), (&json!("unsupported"), &json!(["end"])));
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains(&format!("mainstay recover --keeper {token} --end")), "what to do: {detail}");
+    assert!(detail.contains("can be taken up by its session"), "what then: {detail}");
+    // Until then nothing is started beside it.
+    let mut follower = Follower::default();
+    let mut sse = follower.open(&client, &session);
+    send(&client, &session, "SAY three");
+    let held = follower.until(&mut sse, "the reason", |event| {
+        event["type"] == "session.recovering" && event["failure"].is_object()
+    });
+    assert_eq!(held["failure"]["code"], "active_writer", "{held}");
+    let message = held["failure"]["message"].as_str().unwrap();
+    assert!(message.contains(&format!("mainstay recover --keeper {token} --end`")), "{message}");
+    assert!(is_alive(agent));
+    recover(&client, &token, &json!({ "action": "end" })).expect_status(200);
+    is_gone(agent);
+    world.model.open("text");
+    run(&world, &["recover", &session, "--abandon"]).expect_code(0);
+    let done = follower.until(&mut sse, "the turn's end", |event| {
+        event["type"] == "turn.ended" && event["outcome"] == "completed"
+    });
+    assert_eq!(done["outcome"], "completed", "{done}");
+    assert!(follower.agent_text().ends_with("three"), "{}", follower.agent_text());
+    let known = world.model.requests().last().unwrap().user_messages();
+    assert!(known.iter().any(|message| message == "SAY one"), "the conversation is the same: {known:?}");
+    world.end(host);
+}

@@ -179,6 +179,32 @@ fn options_are_accepted_then_confirmed_by_the_agent() {
 }
 
 #[test]
+fn an_option_that_is_taken_back_is_gone_when_the_agent_has_answered_and_not_before() {
+    let mut bench = Bench::running_with(able());
+    let low = SessionOptions { effort: Some("low".to_owned()), ..model("a") };
+    bench.agent(AgentEvent::Options(low.clone()));
+    let effects = bench.wish(model("a"));
+    let told = asked(&effects);
+    let [(_, Control::SetOptions { options, .. })] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!(**options, model("a"), "the agent is told all that is wished");
+    // Reports of before it was answered.
+    bench.agent(AgentEvent::Options(low.clone()));
+    assert_eq!(bench.session.options, model("a"), "what was taken back came back");
+    assert_eq!(bench.options_states().last(), Some(&OptionsState::Accepted));
+    bench.control_ends("c1", ControlEnd::Done);
+    assert_eq!((&bench.session.options, &bench.session.options_before), (&model("a"), &None));
+    assert_eq!(bench.options_states().last(), Some(&OptionsState::Confirmed));
+    // From here on a report is the truth.
+    bench.agent(AgentEvent::Options(low.clone()));
+    assert_eq!(bench.session.options, low);
+    // One that is refused stays.
+    bench.wish(model("a"));
+    bench.control_ends("c2", refused());
+    assert_eq!(bench.session.options, low);
+    assert_eq!(bench.options_states().last(), Some(&OptionsState::Reverted));
+}
+
+#[test]
 fn refused_options_are_put_back_and_the_reason_is_shown() {
     let mut bench = Bench::running_with(able());
     bench.agent(AgentEvent::Options(model("a")));

@@ -16,6 +16,38 @@ pub(super) fn expected(state: State, intervention: Intervention) -> Vec<Seen> {
     rows.map(|row| Seen::from(row.seen)).collect()
 }
 
+/// A cell in which the program races with itself: only what becomes of messages and process is compared.
+struct Race {
+    state: State,
+    intervention: Intervention,
+    /// What races, for people.
+    why: &'static str,
+}
+
+/// Why the order and the turns of a cell are not compared; None: all of it is.
+pub(super) fn race(state: State, intervention: Intervention) -> Option<&'static str> {
+    let of = RACES.iter().find(|race| race.state == state && race.intervention == intervention);
+    of.map(|race| race.why)
+}
+
+const RACES: &[Race] = &[
+    Race {
+        state: State::NotRead,
+        intervention: Intervention::KeeperKilled,
+        why: "the keeper may have written the message, which is then in doubt, or not, which proves that it was not given",
+    },
+    Race {
+        state: State::NotRead,
+        intervention: Intervention::Stop,
+        why: "the program may show a part of its answer before its end",
+    },
+    Race {
+        state: State::Background,
+        intervention: Intervention::Stop,
+        why: "the end of the command may begin a turn, which may come to its end, before that of the program",
+    },
+];
+
 const NONE: &str = "–";
 const SAME: &str = "the same";
 const AGENT_GONE: &str = "process gone (agent_left)";
@@ -25,20 +57,20 @@ const IN_T2: &str = "next given · t2 starts · next taken · t2 completed";
 const RESUMED_IN_T2: &str = "next queued (starting) · process starts · thread resumed · next given · \
     t2 starts · next taken · t2 completed";
 const HELD_THEN_IN_T2: &str = "next queued (starting) · process gone (spawn_failed) · \
-    lease over (process_gone) · held (spawn_failed) · next queued (recovering) · held no more · \
+    lease over (process_gone) · held (active_writer) · next queued (recovering) · held no more · \
     next queued (starting) · process starts · thread resumed · next given · t2 starts · next taken · \
     t2 completed";
 const IN_T3: &str = "next given · t3 starts · next taken · t3 completed";
 const RESUMED_IN_T3: &str = "next queued (starting) · process starts · thread resumed · next given · \
     t3 starts · next taken · t3 completed";
 const HELD_THEN_IN_T3: &str = "next queued (starting) · process gone (spawn_failed) · \
-    lease over (process_gone) · held (spawn_failed) · next queued (recovering) · held no more · \
+    lease over (process_gone) · held (active_writer) · next queued (recovering) · held no more · \
     next queued (starting) · process starts · thread resumed · next given · t3 starts · next taken · \
     t3 completed";
 const SETTLED_IN_T3: &str = "next queued (starting) · process starts · work taken (history) · \
     thread resumed · next given · t3 starts · next taken · t3 completed";
 const HELD_THEN_SETTLED_IN_T3: &str = "next queued (starting) · process gone (spawn_failed) · \
-    lease over (process_gone) · held (spawn_failed) · next queued (recovering) · held no more · \
+    lease over (process_gone) · held (active_writer) · next queued (recovering) · held no more · \
     next queued (starting) · process starts · work taken (history) · thread resumed · next given · \
     t3 starts · next taken · t3 completed";
 const IN_T4: &str = "next given · t4 starts · next taken · t4 completed";
@@ -48,7 +80,7 @@ const IN_T5: &str = "next given · t5 starts · next taken · t5 completed";
 const RESUMED_IN_T5: &str = "next queued (starting) · process starts · thread resumed · next given · \
     t5 starts · next taken · t5 completed";
 const HELD_THEN_IN_T5: &str = "next queued (starting) · process gone (spawn_failed) · \
-    lease over (process_gone) · held (spawn_failed) · next queued (recovering) · held no more · \
+    lease over (process_gone) · held (active_writer) · next queued (recovering) · held no more · \
     next queued (starting) · process starts · thread resumed · next given · t5 starts · next taken · \
     t5 completed";
 const IN_T6: &str = "next given · t6 starts · next taken · t6 completed";
@@ -56,7 +88,7 @@ const RESUMED_WORK_FIRST: &str = "next queued (starting) · process starts · wo
     thread resumed · work given · t2 starts · work taken · next queued (turn_running) · t2 completed · \
     next given · t3 starts · next taken · t3 completed";
 const HELD_THEN_WORK_FIRST: &str = "next queued (starting) · process gone (spawn_failed) · \
-    lease over (process_gone) · held (spawn_failed) · next queued (recovering) · held no more · \
+    lease over (process_gone) · held (active_writer) · next queued (recovering) · held no more · \
     next queued (starting) · process starts · work queued (starting) · thread resumed · work given · \
     t2 starts · work taken · next queued (turn_running) · t2 completed · next given · t3 starts · \
     next taken · t3 completed";
@@ -65,11 +97,11 @@ const RESUMED_TASK_FIRST: &str = "next queued (starting) · process starts · t3
 const RESUMED_TASK_BESIDE: &str = "next queued (starting) · process starts · thread resumed · next given · \
     t3 starts · t3 completed · t4 starts · next taken · t4 completed";
 const HELD_THEN_TASK_FIRST: &str = "next queued (starting) · process gone (spawn_failed) · \
-    lease over (process_gone) · held (spawn_failed) · next queued (recovering) · held no more · \
+    lease over (process_gone) · held (active_writer) · next queued (recovering) · held no more · \
     next queued (starting) · process starts · t3 starts (task) · t3 completed · thread resumed · next given · \
     t4 starts · next taken · t4 completed";
 const HELD_THEN_TASK_BESIDE: &str = "next queued (starting) · process gone (spawn_failed) · \
-    lease over (process_gone) · held (spawn_failed) · next queued (recovering) · held no more · \
+    lease over (process_gone) · held (active_writer) · next queued (recovering) · held no more · \
     next queued (starting) · process starts · thread resumed · next given · t3 starts · t3 completed · \
     t4 starts · next taken · t4 completed";
 
@@ -226,7 +258,7 @@ table! {
         "t2 completed", "work taken", "request answered, confirmed", SAME, IN_T3;
     Approval TakenElsewhere: "item incomplete · request lost · t2 lost (agent_exited) · \
         process gone (agent_left) · lease over (process_gone) · process gone (spawn_failed) · \
-        lease over (process_gone) · held (spawn_failed) · held no more · process starts · request opens · \
+        lease over (process_gone) · held (active_writer) · held no more · process starts · request opens · \
         thread resumed · request answered · t3 starts · request answered, confirmed · t3 completed",
         "t2 lost (agent_exited)", "work taken", "request answered, confirmed · item incomplete", "process gone (spawn_failed)", IN_T4;
     Question Interrupt: "stop asked · request cancelled · item incomplete · t2 interrupted",
@@ -255,7 +287,7 @@ table! {
         "t2 completed", "work taken", "request answered, confirmed", SAME, IN_T3;
     Question TakenElsewhere: "item incomplete · request lost · t2 lost (agent_exited) · \
         process gone (agent_left) · lease over (process_gone) · process gone (spawn_failed) · \
-        lease over (process_gone) · held (spawn_failed) · held no more · process starts · request opens · \
+        lease over (process_gone) · held (active_writer) · held no more · process starts · request opens · \
         thread resumed · request answered · t3 starts · request answered, confirmed · t3 completed",
         "t2 lost (agent_exited)", "work taken", "request answered, confirmed · item incomplete", "process gone (spawn_failed)", IN_T4;
     Compacting Interrupt: "stop asked · t4 completed",
