@@ -8,8 +8,19 @@ use mainstay_store::{Fault, Store, WriteError};
 impl Run {
     /// Something goes wrong.
     pub(crate) fn fault(&mut self) {
-        // Only Codex is spoken with over connections that come and go.
-        match self.chance.below(if self.kind == AgentKind::Codex { 22 } else { 18 }) {
+        // Only Codex is spoken with over connections that come and go, and only Claude Code's files are read.
+        let kinds = match self.kind {
+            AgentKind::Codex => 22,
+            AgentKind::Claude => 19,
+            AgentKind::Acp | AgentKind::Demo => 18,
+        };
+        match self.chance.below(kinds) {
+            18 if self.kind == AgentKind::Claude => {
+                let hides = self.chance.hits(1, 2);
+                let mut world = self.world.lock();
+                world.hide_transcripts(hides);
+                world.note(|| format!("fault: no transcript can be read: {hides}"));
+            }
             0..=5 => self.store_fails(),
             6 => {
                 let back = self.chance.below(5_000);

@@ -166,6 +166,7 @@ impl Run {
         {
             let mut world = self.world.lock();
             world.calm = true;
+            world.hide_transcripts(false);
             world.keepers.values_mut().for_each(|keeper| keeper.stopped = false);
             world.note(|| "-- faults are over".to_owned());
         }

@@ -21,18 +21,26 @@ enum Plant {
 }
 use Plant::{Host, Keeper};
 
-/// A planted fault, and the rule that it breaks.
-struct Case(usize, Plant);
-
+/// The rules that a planted fault breaks, of which each is run, and found, by a test of this name.
 macro_rules! cases {
-    ($($(#[$mark:meta])* $name:ident: $rule:literal, $plant:expr, $kind:expr;)*) => {
-        /// Rule by rule, what breaks it.
-        const CASES: &[Case] = &[$(Case($rule, $plant)),*];
+    ($($name:ident: $rule:literal, $place:ident($of:ident::$fault:ident), $kind:expr;)*) => {
+        /// Rule by rule, what breaks it. None of these tests can be left out of a run: the list gives them no attributes.
+        const CASES: &[(usize, Plant)] = &[$(($rule, $place($of::$fault))),*];
+
+        /// Every other fault that can be planted stands in the list, and once: else this is no complete match, or has an
+        /// arm that is never reached.
+        const fn is_listed(plant: Plant) -> bool {
+            match plant {
+                $($place($of::$fault) => true,)*
+                // Rarer than one in 5,000 seeds: found by seed 310082 before it was mended.
+                Host(Planted::HandshakeForgotten) => false,
+            }
+        }
+
         $(
             #[test]
-            $(#[$mark])*
             fn $name() {
-                is_found($plant, $kind);
+                is_found($place($of::$fault), $kind);
             }
         )*
     };
@@ -65,8 +73,7 @@ cases! {
     // 7. Identity is an id.
     matched_by_order: 7, Host(Planted::MatchedByOrder), Codex;
     // 8. Unknown is a value.
-    #[ignore = "needs histories that cannot be read, which the schedules have not yet"]
-    unknown_taken_for_absent: 8, Host(Planted::UnknownIsAbsent), Codex;
+    unknown_taken_for_absent: 8, Host(Planted::UnknownIsAbsent), Claude;
     an_unmodelled_frame_is_dropped: 8, Host(Planted::UnmodelledIsDropped), Acp;
     // 9. Everything is bounded, and never silently.
     a_full_inbox_is_silent: 9, Host(Planted::NoRoomIsSilent), Claude;
@@ -81,10 +88,9 @@ cases! {
 
 #[test]
 fn every_rule_is_broken_by_some_fault() {
-    let broken: BTreeSet<usize> = CASES.iter().map(|Case(rule, _)| *rule).collect();
+    let broken: BTreeSet<usize> = CASES.iter().map(|(rule, _)| *rule).collect();
     assert_eq!(broken, (1..=RULES).collect());
-    let named: BTreeSet<String> = CASES.iter().map(|Case(_, plant)| format!("{plant:?}")).collect();
-    assert_eq!(named.len(), CASES.len(), "each stands here once");
+    assert!(CASES.iter().all(|(_, plant)| is_listed(*plant)));
 }
 
 /// Runs seeds until the fault is found; says by which and why.
