@@ -279,8 +279,11 @@ impl Keeping for Keepers {
 
     fn holder_of(&self, thread: &str, except: &dyn Fn(&str) -> bool) -> Option<String> {
         let holds = |folder: &KeeperFolder| {
+            // A keeper that has recorded its agent's end lives on for a moment, to tell it.
+            let is_over = || folder.exit_record().is_ok_and(|exit| exit.is_some());
             !except(&folder.token)
                 && folder.threads().is_ok_and(|threads| threads.iter().any(|bound| bound == thread))
+                && !is_over()
                 && !matches!(
                     probe(folder),
                     Probe::Unused

@@ -164,6 +164,10 @@ impl CodexAdapter {
             for open in thread.requests.values_mut() {
                 open.id = None;
             }
+            // Asked under an id of that connection: it would be taken for another one's. The server asks it again.
+            thread
+                .early
+                .retain(|frame| !matches!(rpc::read(frame.as_bytes()), Some(Inbound::Request { .. })));
             thread.detached = None;
         }
     }

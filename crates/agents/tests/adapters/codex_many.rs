@@ -171,6 +171,22 @@ fn what_comes_while_a_thread_is_opened_is_told_when_it_is_open() {
 }
 
 #[test]
+fn what_was_asked_while_a_thread_was_opened_on_a_lost_connection_has_only_the_id_of_the_next() {
+    let mut harness = connected();
+    harness.open("s1", Some("T"));
+    harness.message(&approval(3));
+    harness.disconnect();
+    handshake(&mut harness);
+    let id = harness.sent_id("thread/resume");
+    harness.message(&approval(7));
+    harness.message(&json!({ "id": id, "result": thread("T") }));
+    let turns = json!([{ "id": "U1", "status": "inProgress", "items": [] }]);
+    let said = history(&mut harness, &turns, &Value::Null);
+    let opened: Vec<_> = said.iter().filter(|line| line.contains("RequestOpened")).collect();
+    assert!(opened.len() == 1 && opened[0].starts_with("s1: RequestOpened 2:7"), "{said:?}");
+}
+
+#[test]
 fn what_has_no_room_while_a_thread_is_opened_is_told_to_be_missing() {
     let mut harness = connected();
     harness.open("s1", Some("T"));
