@@ -326,6 +326,12 @@ pub trait Adapter: Send + fmt::Debug {
         false
     }
 
+    /// Whether a session that was not here for a while, since it could not be loaded, is back and has missed something that
+    /// the agent tells again only on a new connection.
+    fn needs_new_connection(&self) -> bool {
+        false
+    }
+
     /// What the agent offered when it was asked before: options are checked against it until it says anew.
     fn know_models(&mut self, models: &[Model]) {
         let _ = models;

@@ -111,6 +111,11 @@ impl<T: ThreadState> Sessions<T> {
         self.slots.iter().position(|slot| slot.bound && slot.session == *session)
     }
 
+    /// Where a session stands, bound or not, that has not left.
+    pub(crate) fn place(&self, session: &SessionId) -> Option<usize> {
+        self.slots.iter().position(|slot| !slot.left && slot.session == *session)
+    }
+
     /// The first bound session, where a process has only one.
     pub(crate) fn first_bound(&self) -> Option<usize> {
         self.slots.iter().position(|slot| slot.bound)

@@ -676,6 +676,7 @@ impl Opening {
             hubs: Arc::new(Hubs::new(feed_head)),
             metrics: Arc::default(),
             housekeeping: Arc::default(),
+            unreadable: Default::default(),
         });
         Ok(Self { shared, lock, plan })
     }

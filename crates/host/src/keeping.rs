@@ -150,6 +150,8 @@ pub enum Planted {
     OneStopsAll,
     /// Where the session that had heard the agent's handshake is not there, the others wait for it for ever.
     HandshakeForgotten,
+    /// What a session missed while its journal could not be read is never told it again.
+    AbsenceForgotten,
     /// Looking at a session starts its agent.
     ReadingStarts,
     /// A stop that the store refuses is not carried out.

@@ -42,6 +42,7 @@ pub mod threads;
 pub mod timeline;
 pub mod transfer;
 pub mod unclaimed;
+mod unreadable;
 
 pub use catalogues::{KnownCatalogue, Seen};
 pub use config::{AgentConfig, HostConfig, Isolation};

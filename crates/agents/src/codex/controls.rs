@@ -258,25 +258,24 @@ impl CodexAdapter {
 
     /// The connection is gone: whether what was asked on it was done is not known.
     pub(super) fn controls_lost(&mut self, asked: Vec<Asked>, out: &mut Translated) {
-        for asked in asked {
-            let (session, control) = match asked {
+        let mut lost: Vec<_> = asked
+            .into_iter()
+            .filter_map(|asked| match asked {
                 Asked::Control { session, control, .. } | Asked::RevertProof { session, control, .. } => {
-                    (session, control)
+                    Some((session, control))
                 }
-                _ => continue,
-            };
-            out.say(&session, AgentEvent::ControlEnded { control, end: ControlEnd::Lost });
-        }
+                _ => None,
+            })
+            .collect();
         for at in self.sessions.positions() {
             if self.sessions.slot(at).state.settings.is_empty() {
                 continue;
             }
             let session = self.sessions.slot(at).session.clone();
-            for pending in std::mem::take(&mut self.sessions.change(at).settings) {
-                let lost = AgentEvent::ControlEnded { control: pending.control, end: ControlEnd::Lost };
-                out.say(&session, lost);
-            }
+            let settings = std::mem::take(&mut self.sessions.change(at).settings);
+            lost.extend(settings.into_iter().map(|pending| (session.clone(), pending.control)));
         }
+        self.say_lost(lost, out);
     }
 
     /// Leaves the thread: its process goes on with others.

@@ -32,7 +32,9 @@ impl CodexAdapter {
             return;
         }
         if !self.keep_within(at, bytes, MAX_EARLY_BYTES) {
-            self.sessions.change(at).early_lost = true;
+            let bound = self.sessions.is_bound(at);
+            let state = self.sessions.change(at);
+            (state.early_lost, state.missed) = (true, state.missed || !bound);
         }
     }
 

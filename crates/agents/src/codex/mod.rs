@@ -13,6 +13,7 @@
 //! * items complete after their turn, or never; approvals come again on a new connection under another id;
 //! * each request of the server is answered, because an unanswered one waits for ever.
 
+mod absent;
 mod background;
 mod beside;
 mod bounds;
@@ -161,6 +162,8 @@ impl CodexAdapter {
             for open in thread.requests.values_mut() {
                 open.id = None;
             }
+            // Asked under an id of that connection: the agent asks it again, under another.
+            thread.early.retain(|frame| !matches!(rpc::read(frame.as_bytes()), Some(Inbound::Request { .. })));
             thread.detached = None;
         }
     }
@@ -215,7 +218,7 @@ impl CodexAdapter {
             return;
         }
         let Some(session) = asked.session() else { return };
-        let Some(at) = self.sessions.position(session) else { return };
+        let Some(at) = self.sessions.position(session) else { return self.missed(asked) };
         match asked {
             Asked::Initialize | Asked::Catalogue(_) | Asked::Beside { .. } | Asked::Forgotten => {}
             Asked::Control { control, after, .. } => self.control_answered(at, control, after, result, out),
@@ -271,6 +274,9 @@ impl CodexAdapter {
         out.say_all(AgentEvent::Ready(info));
         self.tell_newer(&version, out);
         for at in self.sessions.positions() {
+            if !self.is_taken_up(at) {
+                continue;
+            }
             match self.sessions.slot(at).state.phase {
                 Phase::Open => self.reattach(at, out),
                 Phase::Opening => self.send_open(at, out),
@@ -439,6 +445,10 @@ impl Adapter for CodexAdapter {
 
     fn take_catalogue(&mut self) -> Option<Catalogue> {
         self.gathered.take()
+    }
+
+    fn needs_new_connection(&self) -> bool {
+        self.somebody_missed_something()
     }
 
     fn changes(&mut self) -> Vec<StateChange> {

@@ -276,6 +276,9 @@ pub(super) struct Connection {
     /// The account's limits as they were last reported, in the server's shape.
     #[serde(default)]
     pub(super) rate_limits: Option<Value>,
+    /// Orders of absent sessions whose end nobody heard.
+    #[serde(default)]
+    pub(super) unheard: Vec<(SessionId, ControlId)>,
 }
 
 /// A thread that another client of the process began.
@@ -624,6 +627,9 @@ pub(super) struct Thread {
     /// Some of them had no room.
     #[serde(default)]
     pub(super) early_lost: bool,
+    /// Its session was not here when something was answered, or when a connection began: see [`super::absent`].
+    #[serde(default)]
+    pub(super) missed: bool,
     /// By the key that the session knows.
     pub(super) requests: BTreeMap<String, OpenRequest>,
 }

@@ -36,7 +36,7 @@ impl Lane {
             && process.bell
             && !self.pending.has_records
             && self.retry_at.is_none()
-            && !self.bound().any(|member| member.machine.phase == Phase::Reserved)
+            && !self.is_reserved_for_somebody()
     }
 
     /// Reads and decides one batch. False: there was nothing.
@@ -377,14 +377,17 @@ impl Lane {
                 let _sent = link.send_urgent(ToKeeper::Connect);
             }
             // Said of this process, and never by us: another host made the connection, and its state is lost. Or nobody here
-            // knows what the agent said when it was greeted: the session that heard it is gone, or cannot be loaded.
+            // knows what the agent said when it was greeted: the session that heard it is gone, or cannot be loaded. Or one
+            // that could not be loaded is back.
             let lost = process.connection == 0 && process.position > 0;
             let unheard = process.connection > 0
                 && process.ready.is_none()
                 && !self.shared.has_planted(Planted::HandshakeForgotten);
+            let missed =
+                process.adapter.needs_new_connection() && !self.shared.has_planted(Planted::AbsenceForgotten);
             if first
                 && process.reconnects
-                && (lost || unheard)
+                && (lost || unheard || missed)
                 && !status.ending
                 && let Some(instead_of) = status.connection
             {
@@ -404,6 +407,9 @@ impl Lane {
             } else if adopting || machine.unverifiable.is_some() {
                 let process = token.clone();
                 self.decide_own(at, Input::Process(ProcessFact::Adopted { process }));
+                self.bring_up(at);
+            } else {
+                // One that could not be loaded for a while may have missed that the agent is ready.
                 self.bring_up(at);
             }
         }
@@ -429,8 +435,7 @@ impl Lane {
                 process.final_exit = Some(exit);
                 process.bell = true;
                 process.link = None;
-                let reserved = self.bound().any(|member| member.machine.phase == Phase::Reserved);
-                if reserved && self.retry_at.is_none() {
+                if self.is_reserved_for_somebody() && self.retry_at.is_none() {
                     self.settle_unstarted();
                 }
             }

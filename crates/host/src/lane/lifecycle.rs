@@ -9,6 +9,7 @@ use crate::error::HostError;
 use crate::keeping::{Planted, Settled};
 use crate::processes::{self, Launch};
 use crate::room::ASK_EVERY;
+use crate::unreadable::LOOK_AGAIN_EVERY;
 use mainstay_agents::Conversation;
 use mainstay_agents::launch::AgentKind;
 use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessFact};
@@ -117,7 +118,9 @@ impl Lane {
             whole &= state.version == taken.adapter.state_version()
                 && taken.adapter.restore(&state.scope, &state.body);
         }
-        for member in self.members.iter().filter(|member| member.claims == Some(key)) {
+        // One that cannot be loaded again is not here for the adapter: what it misses is told again when it is back.
+        let sound = |member: &&Member| member.claims == Some(key) && member.broken.is_none();
+        for member in self.members.iter().filter(sound) {
             taken.adapter.bind(&member.machine.id, member.context());
             taken.doubted |= member.machine.unverifiable.is_some();
             if matches!(member.machine.phase, Phase::Opening | Phase::Held) {
@@ -145,8 +148,9 @@ impl Lane {
         }
         self.process = Some(taken);
         let standing = self.close_order();
-        let reserved = self.bound().any(|member| member.machine.phase == Phase::Reserved);
-        let unstarted = self.bound().all(|member| member.machine.phase == Phase::Reserved);
+        let reserved = self.is_reserved_for_somebody();
+        let unstarted =
+            self.bound_places().iter().all(|at| self.members[*at].machine.phase == Phase::Reserved);
         let hello = self.hello();
         let Some(taken) = &mut self.process else { return };
         taken.close = taken.close.or(standing);
@@ -155,6 +159,9 @@ impl Lane {
             Some(mut kept) if kept.link.is_some() => {
                 // The keeper answers a second hello with where it stands.
                 taken.link = kept.link.take();
+                if taken.permit.is_none() {
+                    taken.permit = self.shared.processes.clone().try_acquire_owned().ok();
+                }
                 let greeted = taken.link.as_ref().is_some_and(|link| link.send_urgent(hello));
                 self.answer_by = Some(Instant::now() + super::ANSWER_DEADLINE);
                 if !greeted {
@@ -226,6 +233,14 @@ impl Lane {
                     }
                     // One that is damaged stops no other; what fails for now is tried again for all.
                     whole &= matches!(error, HostError::Unreadable { .. }) && !alone;
+                    self.look_again_at = Some(Instant::now() + LOOK_AGAIN_EVERY);
+                    if alone
+                        && matches!(error, HostError::Unreadable { .. })
+                        && let Some(process) = &mut self.process
+                    {
+                        // Nobody looks after it until then, nor whether it lives: it takes no room from others.
+                        process.permit = None;
+                    }
                     member.out = mainstay_core::session::Out::default();
                     member.touched = false;
                     member.broken = Some(error);

@@ -22,6 +22,7 @@ use crate::link::{Link, LinkEvent};
 use crate::metrics::Metrics;
 use crate::registry::{JOINS, JoinSender, Registry, Seat};
 use crate::room::Room;
+use crate::unreadable::{self, Unreadable};
 use batch::{Batch, InFlight};
 use lifecycle::SpawnOutcome;
 pub(crate) use lifecycle::chain;
@@ -84,6 +85,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     /// Asks for a look for what may go.
     pub(crate) housekeeping: Arc<tokio::sync::Notify>,
+    /// Sessions that could not be loaded.
+    pub(crate) unreadable: Unreadable,
     pub(crate) processes: Arc<Semaphore>,
     pub(crate) starting: Arc<Semaphore>,
     pub(crate) room: Room,
@@ -241,6 +244,12 @@ pub(crate) struct Lane {
     in_flight: Option<InFlight>,
     /// All sessions were told that the host goes: how the process is ended first, if it is.
     shutdown: Option<Option<CloseOrder>>,
+    /// Seats of sessions that are bound to the process by their record and could not be loaded when it was taken up.
+    returning: Vec<Seat>,
+    /// When those are tried again that could not be loaded anew after a failed commit.
+    look_again_at: Option<Instant>,
+    /// That time has come.
+    look_again: bool,
     /// The records that the store refused.
     refused: Option<Refused>,
     /// While records are decided that one session may have nothing of.
@@ -393,6 +402,9 @@ impl Lane {
             pending: Batch::default(),
             in_flight: None,
             shutdown: None,
+            returning: Vec::new(),
+            look_again_at: None,
+            look_again: false,
             refused: None,
             leaves_out: None,
             doubtful_launch: None,
@@ -408,6 +420,9 @@ impl Lane {
     /// A session that cannot be loaded answers why, and stops nobody else.
     async fn refuse_all(shared: &Arc<Shared>, seat: Seat, error: &HostError) {
         let (key, mut seat) = (seat.key, seat);
+        if matches!(error, HostError::Unreadable { .. }) {
+            unreadable::look_again(shared, key);
+        }
         loop {
             match tokio::time::timeout(LANE_IDLE, seat.mailbox.recv()).await {
                 Ok(Some(message)) => refuse(message, error),
@@ -433,6 +448,9 @@ impl Lane {
             self.go_on_leaving();
             // Also where the last one that was not told has just left.
             self.begin_shutdown();
+            if self.take_back().await {
+                continue;
+            }
             self.answer_wakes();
             if self.can_submit() {
                 if self.has_gathered() {
@@ -486,6 +504,9 @@ impl Lane {
         for member in std::mem::take(&mut self.members) {
             self.release(member);
         }
+        for seat in std::mem::take(&mut self.returning) {
+            self.send_on(Join::Seat(seat));
+        }
         self.joins.close();
         while let Some(join) = self.joins.recv().await {
             self.send_on(join);
@@ -512,7 +533,7 @@ impl Lane {
     async fn wait(&mut self) -> Woken {
         let due_at = self.due_at();
         let rests = self.members.iter().filter_map(|member| self.idle_deadline(member));
-        let idle_at = rests.chain(self.held_until).min();
+        let idle_at = rests.chain(self.held_until).chain(self.look_again_at).min();
         let live = self.retry_at.is_none();
         let Self {
             in_flight,
@@ -683,6 +704,7 @@ impl Lane {
     fn on_idle(&mut self) {
         let now = Instant::now();
         self.held_until = self.held_until.filter(|until| *until > now);
+        self.look_again |= self.look_again_at.take_if(|at| *at <= now).is_some();
         for at in 0..self.members.len() {
             if self.idle_deadline(&self.members[at]).is_none_or(|deadline| deadline > now) {
                 continue;

@@ -12,10 +12,12 @@ use crate::config::Isolation;
 use crate::error::HostError;
 use crate::keeping::Planted;
 use crate::registry::{Place, Seat};
+use crate::unreadable::LOOK_AGAIN_EVERY;
 use mainstay_core::process::{CloseOrder, ProcessFact};
 use mainstay_core::session::{Input, Phase, Reply};
 use mainstay_core::{AgentEvent, AgentName, Command, Decision, SessionId};
 use mainstay_store::{ProcessKey, ProcessUpdate, SessionKey, SessionUpdate, WriteOp};
+use tokio::time::Instant;
 
 /// A lane's offer to sessions of its profile, as the registry has it.
 #[derive(Debug)]
@@ -52,6 +54,12 @@ impl Lane {
     pub(super) fn bound_places(&self) -> Vec<usize> {
         let sound = |at: &usize| self.is_bound(*at) && self.members[*at].broken.is_none();
         (0..self.members.len()).filter(sound).collect()
+    }
+
+    /// Whether a session has reserved the process and does not know yet that it was started. What one that cannot be loaded
+    /// knew before says nothing.
+    pub(super) fn is_reserved_for_somebody(&self) -> bool {
+        self.bound().any(|member| member.broken.is_none() && member.machine.phase == Phase::Reserved)
     }
 
     /// How many sessions may share a process of this lane's agent; None: none share one.
@@ -191,8 +199,45 @@ impl Lane {
     fn seat(&mut self, seat: Seat) {
         match self.members.iter_mut().find(|member| member.key == seat.key && member.seat.is_none()) {
             Some(member) => member.seat = Some(seat),
-            None => self.send_on(Join::Seat(seat)),
+            None => self.returning.push(seat),
         }
+    }
+
+    /// Takes sessions in that are back: their journals can be read again, and their records name the process of this lane.
+    /// All is read anew then, as after a failed commit. False: there are none, or not now.
+    pub(super) async fn take_back(&mut self) -> bool {
+        let busy = self.in_flight.is_some() || self.retry_at.is_some() || self.has_gathered();
+        if busy || (self.returning.is_empty() && !self.look_again) {
+            return false;
+        }
+        let process = self.process.as_ref().map(|process| process.key);
+        let mut back = false;
+        if std::mem::take(&mut self.look_again) {
+            let broken = self.members.iter().filter(|member| member.broken.is_some());
+            for key in broken.map(|member| member.key).collect::<Vec<_>>() {
+                let shared = self.shared.clone();
+                let loaded = self.shared.blocking.run(move || Member::load(&shared, key).is_ok()).await;
+                back |= loaded.unwrap_or_default();
+                self.look_again_at = Some(Instant::now() + LOOK_AGAIN_EVERY);
+            }
+        }
+        for seat in std::mem::take(&mut self.returning) {
+            let (shared, key) = (self.shared.clone(), seat.key);
+            match self.shared.blocking.run(move || Member::load(&shared, key)).await {
+                Ok(Ok(mut member)) if process.is_some() && member.claims == process => {
+                    tracing::info!(session = %member.machine.id, "a session that could not be loaded is back");
+                    member.seat = Some(seat);
+                    self.members.push(member);
+                    back = true;
+                }
+                // It has no process by now, or another, or cannot be loaded once more: that is for a lane of its own.
+                _ => self.send_on(Join::Seat(seat)),
+            }
+        }
+        if back {
+            self.reload().await;
+        }
+        back
     }
 
     pub(super) fn on_join(&mut self, join: Join) {

@@ -1,6 +1,6 @@
 //! What goes wrong: faults of the store, of keepers, of agents, of lines and of the clock, as a seed chooses.
 
-use crate::run::Run;
+use crate::run::{Run, SESSIONS};
 use mainstay_agents::AgentKind;
 use mainstay_keeper::DisconnectReason;
 use mainstay_store::{Fault, Store, WriteError};
@@ -8,8 +8,20 @@ use mainstay_store::{Fault, Store, WriteError};
 impl Run {
     /// Something goes wrong.
     pub(crate) fn fault(&mut self) {
-        // Only Codex is spoken with over connections that come and go.
-        match self.chance.below(if self.kind == AgentKind::Codex { 22 } else { 18 }) {
+        // Only Codex is spoken with over connections that come and go, and only Claude Code's files are read.
+        let kinds = match self.kind {
+            AgentKind::Codex => 22,
+            AgentKind::Claude => 19,
+            AgentKind::Acp | AgentKind::Demo => 18,
+        };
+        match self.chance.below(kinds + usize::from(self.journal_fails)) {
+            choice if choice == kinds => self.journal_fails(),
+            18 if self.kind == AgentKind::Claude => {
+                let hides = self.chance.hits(1, 2);
+                let mut world = self.world.lock();
+                world.hide_transcripts(hides);
+                world.note(|| format!("fault: no transcript can be read: {hides}"));
+            }
             0..=5 => self.store_fails(),
             6 => {
                 let back = self.chance.below(5_000);
@@ -43,6 +55,22 @@ impl Run {
         world.note(|| format!("fault: {fault:?}"));
         for _ in 0..[1, 1, 1, 2, 4][self.chance.below(5)] {
             world.disk.inject(fault.clone());
+        }
+    }
+
+    /// The journal of a session cannot be read from now on, or can again, while its process and its lane go on.
+    fn journal_fails(&mut self) {
+        let world = &mut *self.world.lock();
+        if let Some(session) = self.damaged.take() {
+            world.disk.repair();
+            world.note(|| format!("fault is over: the journal of s{session} can be read again"));
+            return;
+        }
+        let session = self.chance.below(SESSIONS);
+        if let Some(judge) = &self.judges[session] {
+            world.disk.damage(judge.key);
+            world.note(|| format!("fault: the journal of s{session} cannot be read"));
+            self.damaged = Some(session);
         }
     }
 

@@ -63,6 +63,11 @@ impl Disk {
         *self.damaged.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
     }
 
+    /// Every journal can be read again.
+    pub(crate) fn repair(&self) {
+        *self.damaged.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn is_damaged(&self, session: SessionKey) -> bool {
         *self.damaged.lock().unwrap_or_else(PoisonError::into_inner) == Some(session)
     }

@@ -31,6 +31,7 @@ impl Run {
         readers: &mut Vec<Reader>,
         all: bool,
     ) -> Result<(), String> {
+        readers.retain(|reader| !self.is_damaged(reader.session));
         for session in 0..SESSIONS {
             // Nobody can begin to read a session that is deleted.
             let known = self.fold(session).is_some_and(|fold| !fold.deleted) && !self.is_damaged(session);
@@ -85,6 +86,15 @@ impl Run {
     /// Whether the host cannot read the session's journal just now.
     pub(crate) fn is_damaged(&self, session: usize) -> bool {
         self.damaged == Some(session)
+    }
+
+    /// Whether a process lives that serves the session whose journal cannot be read.
+    fn damaged_has_process(&self) -> bool {
+        let Some(judge) = self.damaged.and_then(|session| self.judges[session].as_ref()) else {
+            return false;
+        };
+        let world = self.world.lock();
+        world.keepers.values().any(|keeper| keeper.lives() && world.serves(keeper, judge.key))
     }
 
     /// Whether the session's deletion is durable.
@@ -166,6 +176,7 @@ impl Run {
         {
             let mut world = self.world.lock();
             world.calm = true;
+            world.hide_transcripts(false);
             world.keepers.values_mut().for_each(|keeper| keeper.stopped = false);
             world.note(|| "-- faults are over".to_owned());
         }
@@ -252,7 +263,7 @@ impl Run {
                 return Err(format!("{id}: the fold of the journal is not the state that the host loads"));
             }
             judge
-                .judge_rest(&row.status, row.reason.as_deref())
+                .judge_rest(&row.status, row.reason.as_deref(), self.damaged_has_process())
                 .map_err(|why| format!("at rest, {id}: {why}"))?;
             if self.read[session] != judge.rows.len() {
                 return Err(format!(

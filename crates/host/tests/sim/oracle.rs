@@ -330,13 +330,21 @@ impl Judge {
     }
 
     /// Judges what must be true when nothing is left to happen.
-    pub(crate) fn judge_rest(&self, status: &str, reason: Option<&str>) -> Result<(), String> {
+    /// With `room_is_taken` a process of a session that cannot be loaded is there, which nobody can put to rest: another
+    /// start may wait for its room.
+    pub(crate) fn judge_rest(
+        &self,
+        status: &str,
+        reason: Option<&str>,
+        room_is_taken: bool,
+    ) -> Result<(), String> {
         let Some(fold) = &self.fold else { return Err("no journal".to_owned()) };
         let report = fold.status();
         if report.status.as_str() != status || report.reason.as_deref() != reason {
             return Err(format!("the record says {status} ({reason:?}), the journal {report:?}"));
         }
         let paused_or_held = fold.queue_paused || fold.recovering.is_some();
+        let awaits_room = room_is_taken && fold.awaits_capacity;
         for (submission, fate) in &self.fates {
             let settled = match fate {
                 Fate::Taken | Fate::Cancelled | Fate::Dropped | Fate::Rejected => true,
@@ -344,7 +352,7 @@ impl Judge {
                 Fate::Open => {
                     let paused = fold.submissions.iter().any(|open| open.id == *submission && open.paused);
                     let over_budget = fold.budget_used_up().is_some();
-                    paused || fold.recovering.is_some() || over_budget || status == "closed"
+                    paused || fold.recovering.is_some() || over_budget || awaits_room || status == "closed"
                 }
                 Fate::Delivered => false,
             };
@@ -369,7 +377,7 @@ impl Judge {
         if let Some(why) = &fold.unverifiable {
             return Err(format!("everything can be seen and the process is left unverifiable ({why})"));
         }
-        if !matches!(fold.phase.name(), "free" | "held") {
+        if !matches!(fold.phase.name(), "free" | "held") && !awaits_room {
             return Err(format!("the lease is left {}", fold.phase.name()));
         }
         Ok(())

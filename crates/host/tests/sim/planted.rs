@@ -21,18 +21,24 @@ enum Plant {
 }
 use Plant::{Host, Keeper};
 
-/// A planted fault, and the rule that it breaks.
-struct Case(usize, Plant);
-
+/// The rules that a planted fault breaks, of which each is run, and found, by a test of this name.
 macro_rules! cases {
-    ($($(#[$mark:meta])* $name:ident: $rule:literal, $plant:expr, $kind:expr;)*) => {
-        /// Rule by rule, what breaks it.
-        const CASES: &[Case] = &[$(Case($rule, $plant)),*];
+    ($($name:ident: $rule:literal, $place:ident($of:ident::$fault:ident), $kind:expr;)*) => {
+        /// Rule by rule, what breaks it. None of these tests can be left out of a run: the list gives them no attributes.
+        const CASES: &[(usize, Plant)] = &[$(($rule, $place($of::$fault))),*];
+
+        /// Every fault that can be planted stands in the list, and once: else this is no complete match, or has an arm that
+        /// is never reached.
+        const fn is_listed(plant: Plant) -> bool {
+            match plant {
+                $($place($of::$fault) => true,)*
+            }
+        }
+
         $(
             #[test]
-            $(#[$mark])*
             fn $name() {
-                is_found($plant, $kind);
+                is_found($place($of::$fault), $kind);
             }
         )*
     };
@@ -65,14 +71,15 @@ cases! {
     // 7. Identity is an id.
     matched_by_order: 7, Host(Planted::MatchedByOrder), Codex;
     // 8. Unknown is a value.
-    #[ignore = "needs histories that cannot be read, which the schedules have not yet"]
-    unknown_taken_for_absent: 8, Host(Planted::UnknownIsAbsent), Codex;
+    unknown_taken_for_absent: 8, Host(Planted::UnknownIsAbsent), Claude;
     an_unmodelled_frame_is_dropped: 8, Host(Planted::UnmodelledIsDropped), Acp;
     // 9. Everything is bounded, and never silently.
     a_full_inbox_is_silent: 9, Host(Planted::NoRoomIsSilent), Claude;
     // 10. One bad session stops no other.
     a_damaged_session_stops_its_neighbours: 10, Host(Planted::OneStopsAll), Codex;
     taken_up_with_one_of_its_sessions: 10, Host(Planted::OneTakenUp), Codex;
+    a_handshake_that_only_a_damaged_session_heard: 10, Host(Planted::HandshakeForgotten), Codex;
+    what_a_damaged_session_missed_is_forgotten: 10, Host(Planted::AbsenceForgotten), Codex;
     // 11. Reading starts no agent.
     reading_starts_an_agent: 11, Host(Planted::ReadingStarts), Acp;
     // 12. Stop always works.
@@ -81,23 +88,26 @@ cases! {
 
 #[test]
 fn every_rule_is_broken_by_some_fault() {
-    let broken: BTreeSet<usize> = CASES.iter().map(|Case(rule, _)| *rule).collect();
+    let broken: BTreeSet<usize> = CASES.iter().map(|(rule, _)| *rule).collect();
     assert_eq!(broken, (1..=RULES).collect());
-    let named: BTreeSet<String> = CASES.iter().map(|Case(_, plant)| format!("{plant:?}")).collect();
-    assert_eq!(named.len(), CASES.len(), "each stands here once");
+    assert!(CASES.iter().all(|(_, plant)| is_listed(*plant)));
 }
 
 /// Runs seeds until the fault is found; says by which and why.
 fn is_found(plant: Plant, kind: AgentKind) {
+    // What goes wrong around a journal that cannot be read shows soon enough where that happens often.
+    let about_journals =
+        matches!(plant, Host(Planted::HandshakeForgotten | Planted::AbsenceForgotten | Planted::OneStopsAll));
+    let without = Options { journal_fails: about_journals, ..Options::default() };
     let options = match plant {
-        Host(planted) => Options { planted: Some(planted), ..Options::default() },
-        Keeper(bad) => Options { bad: Some(bad), ..Options::default() },
+        Host(planted) => Options { planted: Some(planted), ..without },
+        Keeper(bad) => Options { bad: Some(bad), ..without },
     };
     sweep::prepared(|home| {
         for seed in 0..FOUND_WITHIN {
             let Err(failure) = run::seed(seed, home, kind, &options) else { continue };
             // What is wrong without it was not found because of it.
-            if run::seed(seed, home, kind, &Options::default()).is_ok() {
+            if run::seed(seed, home, kind, &without).is_ok() {
                 eprintln!("{plant:?}: found by seed {seed}: {}", failure.why);
                 return;
             }

@@ -95,7 +95,12 @@ fn replay() {
         for (name, kind) in sweep::FLAVOURS {
             if wanted.is_none_or(|wanted| wanted == kind) {
                 eprintln!("== {name} {seed}");
-                tell(seed, home, kind, &Options { watch, heals: sweep::heals(), ..Options::default() });
+                tell(
+                    seed,
+                    home,
+                    kind,
+                    &Options { watch, journal_fails: sweep::journal_fails(), ..Options::default() },
+                );
             }
         }
     });

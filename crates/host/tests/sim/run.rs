@@ -40,8 +40,8 @@ pub(crate) struct Options {
     /// A fault of the keepers that is there on purpose.
     pub(crate) bad: Option<BadKeeper>,
     pub(crate) watch: Watch,
-    /// Journals that cannot be read are repaired now and then.
-    pub(crate) heals: bool,
+    /// Journals fail and are repaired also while the host lives, not only between two lives.
+    pub(crate) journal_fails: bool,
 }
 
 impl Options {
@@ -92,7 +92,8 @@ pub(crate) struct Run {
     pub(crate) feed_read: u64,
     /// The session whose journal cannot be read, until it is repaired, or for ever: it stops no other.
     pub(crate) damaged: Option<usize>,
-    heals: bool,
+    /// Journals fail and are repaired also while the host lives.
+    pub(crate) journal_fails: bool,
 }
 
 enum LifeEnd {
@@ -139,7 +140,7 @@ pub(crate) fn traced_seed(
         told: 0,
         feed_read: 0,
         damaged: None,
-        heals: options.heals,
+        journal_fails: options.journal_fails,
     };
     alarm::clear();
     let outcome = run.lives();
@@ -222,9 +223,7 @@ impl Run {
     fn next_disk(&mut self) {
         let mut world = self.world.lock();
         world.disk = Arc::new(Disk::on(world.disk.durable.crash()));
-        if self.heals
-            && let Some(session) = self.damaged.take_if(|_| self.chance.hits(1, 3))
-        {
+        if let Some(session) = self.damaged.take_if(|_| self.chance.hits(1, 3)) {
             world.note(|| format!("-- the journal of s{session} can be read again"));
         }
         if let Some(judge) = self.damaged.and_then(|session| self.judges[session].as_ref()) {

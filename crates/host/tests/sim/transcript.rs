@@ -10,15 +10,39 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub(crate) struct Transcripts {
     folder: PathBuf,
+    /// Where those are that the agent alone can read just now.
+    hidden: PathBuf,
 }
 
 impl Transcripts {
     pub(crate) fn of(home: PathBuf) -> Self {
-        Self { folder: home.join(files::PROJECTS).join("-w") }
+        Self { folder: home.join(files::PROJECTS).join("-w"), hidden: home.join("hidden") }
     }
 
     fn path(&self, conversation: &str) -> PathBuf {
-        self.folder.join(format!("{conversation}.jsonl"))
+        let name = format!("{conversation}.jsonl");
+        let hidden = self.hidden.join(&name);
+        if hidden.is_file() { hidden } else { self.folder.join(name) }
+    }
+
+    /// None that is there now can be read by anybody else than the agent: in its place stands what is no file.
+    pub(crate) fn hide(&self) {
+        let Ok(listed) = fs::read_dir(&self.folder) else { return };
+        fs::create_dir_all(&self.hidden).expect("a folder for what is hidden");
+        for file in listed.flatten().filter(|file| file.path().is_file()) {
+            fs::rename(file.path(), self.hidden.join(file.file_name())).expect("a transcript is hidden");
+            fs::create_dir(file.path()).expect("what is no file");
+        }
+    }
+
+    /// All can be read again.
+    pub(crate) fn show(&self) {
+        let Ok(listed) = fs::read_dir(&self.hidden) else { return };
+        for file in listed.flatten() {
+            let place = self.folder.join(file.file_name());
+            fs::remove_dir(&place).expect("what is no file goes");
+            fs::rename(file.path(), place).expect("a transcript is back");
+        }
     }
 
     pub(crate) fn exist(&self, conversation: &str) -> bool {

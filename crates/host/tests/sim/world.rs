@@ -7,6 +7,7 @@ use crate::claude::Claude;
 use crate::codex::Codex;
 use crate::disk::Disk;
 use crate::keeper::{Around, BadKeeper, Bounds, Keeper, Life};
+use crate::transcript::Transcripts;
 use mainstay_agents::AgentKind;
 use mainstay_core::ProcessToken;
 use mainstay_core::process::ExitCause;
@@ -84,6 +85,12 @@ impl World {
         if let Some(trace) = &mut self.trace {
             trace.push(what());
         }
+    }
+
+    /// From now on the host can read no transcript that there is, or all of them again.
+    pub(crate) fn hide_transcripts(&self, hides: bool) {
+        let transcripts = Transcripts::of(self.account_home.clone());
+        if hides { transcripts.hide() } else { transcripts.show() }
     }
 
     pub(crate) fn violated(&mut self, what: String) {
