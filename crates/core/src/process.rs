@@ -110,6 +110,9 @@ pub struct ProcessExit {
     /// Why it could not be started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawn_error: Option<String>,
+    /// Where it could not be started: whether that may pass by itself, so that it is tried again (the machine had no room).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_pass: bool,
 }
 
 impl ProcessExit {
@@ -126,6 +129,7 @@ impl ProcessExit {
             stderr_tail: String::new(),
             strays: Vec::new(),
             spawn_error: None,
+            may_pass: false,
         }
     }
 

@@ -660,6 +660,7 @@ impl Opening {
         let catalogues = lock.as_ref().map(|_| Catalogues::below(&config.home)).unwrap_or_default();
         let Seams { store, keeping, clock, blocking, planted } = seams;
         let plan = recovery::plan(&config, store.as_ref(), keeping.as_ref())?;
+        let began = (clock.now(), clock.steady());
         let shared = Arc::new(Shared {
             processes: Arc::new(Semaphore::new(config.max_processes)),
             starting: Arc::new(Semaphore::new(config.max_starting)),
@@ -667,6 +668,7 @@ impl Opening {
             store,
             keeping,
             clock,
+            began,
             blocking,
             planted,
             registry: Registry::default(),

@@ -80,6 +80,8 @@ pub trait Keeping: std::fmt::Debug + Send + Sync {
 pub trait Clock: std::fmt::Debug + Send + Sync {
     /// Unix time in milliseconds: the one place where the host reads the clock for what it records.
     fn now(&self) -> i64;
+    /// Milliseconds since some point in the past, by a clock that nobody sets. It goes on while the machine sleeps.
+    fn steady(&self) -> i64;
     /// A token never used before.
     fn fresh_token(&self) -> ProcessToken;
 }
@@ -181,6 +183,11 @@ impl Clock for MachineClock {
     fn now(&self) -> i64 {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn steady(&self) -> i64 {
+        let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        since_boot.tv_sec.saturating_mul(1_000).saturating_add(since_boot.tv_nsec / 1_000_000)
     }
 
     fn fresh_token(&self) -> ProcessToken {

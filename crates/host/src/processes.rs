@@ -8,6 +8,7 @@ use mainstay_core::process::{CloseOrder, ExitCause, ProcessExit, ProcessId, Stra
 use mainstay_keeper as keeper;
 use mainstay_keeper::manifest::{StrayOutcome, StrayReport};
 use mainstay_keeper::spec::DEFAULT_BUFFER_GRACE_MS;
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// Agents' own variables that mark the processes they start, beside the keeper's token (measured: codex.md 8,
@@ -92,10 +93,27 @@ pub(crate) fn identity(identity: &keeper::ProcessIdentity) -> ProcessId {
     ProcessId { boot_id: identity.boot_id.clone(), pid: identity.pid, start_time: identity.start_time }
 }
 
+/// Whether the machine had no room for a process: none to be had, or no memory, descriptors or disk for it.
+fn is_lack_of_room(errno: i32) -> bool {
+    let room = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::DQUOT];
+    room.iter().any(|lack| lack.raw_os_error() == errno)
+}
+
+/// How a start ended that failed with this error before a process came to be.
+pub(crate) fn failed_start(error: &(dyn std::error::Error + 'static), why: String) -> ProcessExit {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let errno = causes.find_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error());
+    ProcessExit {
+        spawn_error: Some(why),
+        may_pass: errno.is_some_and(is_lack_of_room),
+        ..ProcessExit::of(ExitCause::SpawnFailed)
+    }
+}
+
 /// A keeper's exit record as a fact for the session.
 #[must_use]
 pub fn exit(record: &keeper::ExitRecord) -> ProcessExit {
-    let mut spawn_error = None;
+    let (mut spawn_error, mut may_pass) = (None, false);
     let cause = match &record.cause {
         // A newer keeper's word: what it says for certain is that the agent is gone.
         keeper::ExitCause::AgentLeft | keeper::ExitCause::Unknown => ExitCause::AgentLeft,
@@ -107,7 +125,8 @@ pub fn exit(record: &keeper::ExitRecord) -> ProcessExit {
                 keeper::Order::Kill => CloseOrder::Kill,
             },
         },
-        keeper::ExitCause::SpawnFailed { what, .. } => {
+        keeper::ExitCause::SpawnFailed { what, errno } => {
+            may_pass = is_lack_of_room(*errno);
             spawn_error = Some(what.clone());
             ExitCause::SpawnFailed
         }
@@ -124,6 +143,7 @@ pub fn exit(record: &keeper::ExitRecord) -> ProcessExit {
         stderr_tail: record.stderr_tail.clone(),
         strays: record.strays.iter().map(stray).collect(),
         spawn_error,
+        may_pass,
         ..ProcessExit::of(cause)
     }
 }

@@ -92,7 +92,7 @@ pub(crate) async fn keep_house(shared: Weak<Shared>, unfinished: Vec<SessionKey>
             round = tokio::time::Instant::now() + ROUND;
             said("old entries of the feed", trim_feed(&shared).await);
             said("old sessions", let_age(&shared).await);
-            let prune = WriteOp::PruneOperations { now: shared.now() };
+            let prune = WriteOp::PruneOperations { now: shared.no_later_than_passed() };
             said("old idempotency keys", write(&shared, prune).await.map_err(HostError::Storage));
         }
     }
@@ -137,7 +137,7 @@ pub(crate) async fn purge(shared: &Shared) -> Result<(), HostError> {
 
 /// Forgets feed entries that are older than they are kept.
 pub(crate) async fn trim_feed(shared: &Shared) -> Result<(), HostError> {
-    let oldest_kept = cutoff(shared.now(), shared.config.retention.keep_feed);
+    let oldest_kept = cutoff(shared.no_later_than_passed(), shared.config.retention.keep_feed);
     for _ in 0..FEED_STEPS {
         let (rows, head) =
             read(shared, |store| Ok((store.feed(store.feed_floor()?, FEED_PAGE)?.rows, store.feed_head()?)))
@@ -153,7 +153,7 @@ pub(crate) async fn trim_feed(shared: &Shared) -> Result<(), HostError> {
 /// Archives and deletes what is old enough, each through its session, as a user would.
 pub(crate) async fn let_age(shared: &Arc<Shared>) -> Result<(), HostError> {
     let retention = shared.config.retention;
-    let now = shared.now();
+    let now = shared.no_later_than_passed();
     if let Some(age) = retention.delete_archived_after {
         for row in aged(shared, true, cutoff(now, age)).await? {
             let_go(shared, &row).await?;

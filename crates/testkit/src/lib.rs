@@ -11,6 +11,7 @@
 //! | [`model`] | a mock OpenAI Responses API whose prompt text is a script |
 //! | [`codex`] | a `CODEX_HOME` that points the real Codex at that server |
 //! | [`agents`] | where the real and the scripted agents are installed; gates for the scripted one |
+//! | [`altered_machine`] | a wall clock that is set, and no new processes, for one program |
 //! | [`contain`] | "no process is left that was not there before" |
 //! | [`http`] | HTTP/1.1 and server-sent events over TCP or a Unix socket |
 //! | [`mainstay`] | a temporary home and the host process itself |
@@ -25,6 +26,7 @@
 )]
 
 pub mod agents;
+pub mod altered_machine;
 pub mod claude;
 pub mod codex;
 pub mod contain;

@@ -229,7 +229,7 @@ impl Session {
         let exit = ProcessExit::of(ExitCause::ThreadClosed);
         let (stopping, failure) = (self.stopping, failure_of(&exit));
         self.settle_exit(exit, moment, out);
-        self.go_on_after_exit(ExitCause::ThreadClosed, failure, stopping, moment, out);
+        self.go_on_after_exit((ExitCause::ThreadClosed, false), failure, stopping, moment, out);
     }
 
     /// The history that was to settle these is not going to be read.
@@ -288,7 +288,7 @@ impl Session {
 
     /// The session cannot go on by itself: says why, and ends the process that cannot be used.
     pub(super) fn hold(&mut self, failure: Failure, moment: &Moment<'_>, out: &mut Out) {
-        if self.retry_start(&failure, moment, out) {
+        if self.retry_start(&failure, failure.code.is_transient(), moment, out) {
             // The next try is another process's; this one gets nothing any more.
             self.stop_process(CloseOrder::Host, moment, out);
             return self.advance(moment, out);

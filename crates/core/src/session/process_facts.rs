@@ -42,9 +42,9 @@ impl Session {
             ProcessFact::Exited { process, exit } => {
                 self.expect_process(&process, "Exited")?;
                 let stopping = self.stopping;
-                let (cause, failure) = (exit.cause, failure_of(&exit));
+                let (cause, may_pass, failure) = (exit.cause, exit.may_pass, failure_of(&exit));
                 self.settle_exit(exit, moment, out);
-                self.go_on_after_exit(cause, failure, stopping, moment, out);
+                self.go_on_after_exit((cause, may_pass), failure, stopping, moment, out);
             }
             ProcessFact::Connection { process, connection } => {
                 self.expect_process(&process, "Connection")?;
@@ -188,10 +188,11 @@ impl Session {
         self.submission(submission).is_some_and(|open| open.given_into.is_none() && self.stop_meant(open))
     }
 
-    /// `stopping`: the order that stood when the process ended. It counts however the process ended.
+    /// `stopping`: the order that stood when the process ended. It counts however the process ended. `may_pass`: whether a
+    /// start that failed may succeed another time.
     pub(super) fn go_on_after_exit(
         &mut self,
-        exit_cause: ExitCause,
+        (exit_cause, may_pass): (ExitCause, bool),
         failure: Failure,
         stopping: Option<CloseOrder>,
         moment: &Moment<'_>,
@@ -221,7 +222,7 @@ impl Session {
                 }
             }
             ExitCause::SpawnFailed => {
-                if !self.retry_start(&failure, moment, out) {
+                if !self.retry_start(&failure, may_pass, moment, out) {
                     let recovering = Event::SessionRecovering {
                         failure: Some(failure),
                         start_fresh: false,

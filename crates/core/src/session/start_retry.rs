@@ -6,12 +6,18 @@ use crate::content::Failure;
 use crate::event::Event;
 
 impl Session {
-    /// Plans the next try, where the cause passes by itself, something waits for the agent, and tries are left. False:
+    /// Plans the next try, where the cause may pass by itself, something waits for the agent, and tries are left. False:
     /// somebody must look at it.
-    pub(super) fn retry_start(&mut self, failure: &Failure, moment: &Moment<'_>, out: &mut Out) -> bool {
+    pub(super) fn retry_start(
+        &mut self,
+        failure: &Failure,
+        may_pass: bool,
+        moment: &Moment<'_>,
+        out: &mut Out,
+    ) -> bool {
         let failed = self.start_retry.as_ref().map_or(0, |retry| retry.attempt);
         let pause = usize::try_from(failed).ok().and_then(|failed| START_RETRIES_MS.get(failed));
-        let Some(pause) = pause.filter(|_| failure.code.is_transient() && self.something_waits()) else {
+        let Some(pause) = pause.filter(|_| may_pass && self.something_waits()) else {
             return false;
         };
         let retrying = Event::StartRetrying {
@@ -31,9 +37,11 @@ impl Session {
         self.control_waits() || !self.cut_off_requests.is_empty() || self.submissions.iter().any(waits)
     }
 
-    /// Whether the next try is not due yet.
+    /// Whether the next try is not due yet. Where it is further away than any pause, the clock was set back meanwhile.
     pub(super) fn waits_to_retry(&self, moment: &Moment<'_>) -> bool {
-        self.start_retry.as_ref().and_then(|retry| retry.next_at).is_some_and(|at| at > moment.now)
+        let longest = START_RETRIES_MS.into_iter().max().unwrap_or(0);
+        let next = self.start_retry.as_ref().and_then(|retry| retry.next_at);
+        next.is_some_and(|at| at > moment.now && at.saturating_sub(moment.now) <= longest)
     }
 
     /// When the start is tried again, where that is what everything waits for.

@@ -11,7 +11,7 @@ use mainstay_agents::claude::files;
 use mainstay_agents::{Appeared, CannotTell, Frame, KnownHistory, Said, Translated};
 use mainstay_core::agent::NoticeLevel;
 use mainstay_core::content::{Failure, FailureCode, ItemKind};
-use mainstay_core::process::{ExitCause, ProcessExit, ProcessFact};
+use mainstay_core::process::ProcessFact;
 use mainstay_core::session::{Effect, Input, Moment, Phase, Reply};
 use mainstay_core::work::{Control, ControlEnd, HistoryPoint, ThreadSource};
 use mainstay_core::{
@@ -472,10 +472,8 @@ impl Lane {
                 self.pending.prompt = true;
             }
             Err(error) => {
-                let exit = ProcessExit {
-                    spawn_error: Some(format!("the keeper's folder could not be made: {error}")),
-                    ..ProcessExit::of(ExitCause::SpawnFailed)
-                };
+                let why = format!("the keeper's folder could not be made: {}", super::chain(&error));
+                let exit = crate::processes::failed_start(&error, why);
                 self.decide_own(at, Input::Process(ProcessFact::Exited { process: token, exit }));
             }
         }
@@ -489,7 +487,7 @@ impl Lane {
             }
             return;
         }
-        self.now = self.shared.now();
+        self.read_clock();
         self.members[at].idle_since = None;
         let Some(message) = self.place(at, message) else { return };
         match message {
@@ -537,7 +535,7 @@ impl Lane {
                 for (woken, _) in &mut self.members[at].wake {
                     *woken = true;
                 }
-                self.now = self.shared.now();
+                self.read_clock();
                 self.decide_own(at, Input::Wake);
             }
         }

@@ -53,7 +53,10 @@ impl Lane {
                 return true;
             }
         };
-        self.now = self.shared.now();
+        self.read_clock();
+        let Some(process) = &mut self.process else {
+            return false;
+        };
         if batch.is_empty() {
             process.bell = false;
             if let Some(exit) = process.final_exit.take() {
@@ -146,10 +149,11 @@ impl Lane {
         for record in batch.records() {
             let Some(process) = &mut self.process else { return };
             process.position = record.next;
+            let at = self.pace.of_record(record.at_ms, self.now);
             let control = match record.kind {
                 RecordKind::Message => {
                     let incoming = Incoming::Message(record.payload);
-                    let record = Record { connection: record.connection, at: record.at_ms, incoming };
+                    let record = Record { connection: record.connection, at, incoming };
                     process.adapter.ingest(record, &mut translated);
                     self.route(&mut translated);
                     continue;
@@ -158,7 +162,7 @@ impl Lane {
             };
             let token = process.token.clone();
             match control {
-                Some(Ok(control)) => self.decide_control(&token, record.connection, record.at_ms, control),
+                Some(Ok(control)) => self.decide_control(&token, record.connection, at, control),
                 Some(Err(error)) => {
                     tracing::error!(%error, kind = ?record.kind, "a keeper's record is not understood");
                 }
@@ -252,7 +256,7 @@ impl Lane {
     }
 
     pub(super) fn on_link(&mut self, event: LinkEvent) {
-        self.now = self.shared.now();
+        self.read_clock();
         if !matches!(event, LinkEvent::Closed | LinkEvent::Status(_) | LinkEvent::Rejected { .. }) {
             self.heard();
         }
@@ -306,7 +310,7 @@ impl Lane {
 
     pub(super) fn on_unanswered(&mut self) {
         self.answer_by = None;
-        self.now = self.shared.now();
+        self.read_clock();
         if let Some(process) = &mut self.process
             && process.link.is_some()
             && process.final_exit.is_none()
@@ -412,7 +416,7 @@ impl Lane {
 
     pub(super) fn on_settled(&mut self, settled: Settled) {
         self.settling = None;
-        self.now = self.shared.now();
+        self.read_clock();
         let Some(process) = &mut self.process else { return };
         let settled = match settled {
             Settled::Unverifiable(_) if self.shared.has_planted(Planted::DeathByGuess) => {
@@ -452,7 +456,15 @@ impl Lane {
     fn settle_unstarted(&mut self) {
         let Some(process) = &mut self.process else { return };
         match process.final_exit.take() {
-            Some(exit) if exit.cause == ExitCause::ReservationUnused => self.settle_process(exit),
+            Some(exit) if exit.cause == ExitCause::ReservationUnused => {
+                let failed = |why| ProcessExit {
+                    spawn_error: Some(why),
+                    may_pass: true,
+                    ..ProcessExit::of(ExitCause::SpawnFailed)
+                };
+                let exit = process.did_not_come_up.take().map_or(exit, failed);
+                self.settle_process(exit);
+            }
             Some(exit) => {
                 process.final_exit = Some(exit);
                 let token = process.token.clone();

@@ -44,16 +44,16 @@ pub(super) enum SpawnOutcome {
     /// It answers.
     Started(Option<OwnedSemaphorePermit>),
     /// No process came to be.
-    Failed(String),
-    /// It was started and did not come up: the folder tells.
-    Unclear,
+    Failed(Box<ProcessExit>),
+    /// It was started and did not come up: the folder tells what became of it.
+    Unclear(String),
     /// It was called off before anything was started.
     CalledOff(CloseOrder),
 }
 
 impl FromLost for SpawnOutcome {
     fn lost() -> Self {
-        Self::Unclear
+        Self::Unclear("the start was cut off".to_owned())
     }
 }
 
@@ -70,7 +70,7 @@ impl Lane {
         if member.claims.is_none()
             && let Some(process) = member.machine.process.clone()
         {
-            self.now = self.shared.now();
+            self.read_clock();
             let exit = ProcessExit::of(ExitCause::ReservationUnused);
             self.decide_own(at, Input::Process(ProcessFact::Exited { process, exit }));
         }
@@ -78,7 +78,7 @@ impl Lane {
 
     /// Takes up the process that the records of the sessions here name.
     pub(super) async fn take_up(&mut self, key: ProcessKey) {
-        self.now = self.shared.now();
+        self.read_clock();
         let shared = self.shared.clone();
         let read = self.shared.blocking.run(move || {
             let process = shared.store.process(key)?;
@@ -129,6 +129,7 @@ impl Lane {
             taken.close = kept.close.take();
             taken.ending = kept.ending;
             taken.identity = kept.identity.take();
+            taken.did_not_come_up = kept.did_not_come_up.take();
         }
         if !whole {
             // Of another version: it cannot be spoken with on the connection that its former state belongs to.
@@ -261,7 +262,7 @@ impl Lane {
             drop(reserved);
             self.shared.remove_folder(folder);
         }
-        self.now = self.shared.now();
+        self.read_clock();
         for at in 0..self.members.len() {
             if let Some(carried) = self.members[at].stale_write.take() {
                 self.decide_own(at, Input::StaleWrite { carried });
@@ -289,7 +290,7 @@ impl Lane {
 
     /// Ends the process by the machine's own decision, so that messages wait for the next one from now on.
     pub(super) fn close_in_order(&mut self, at: usize, order: CloseOrder) {
-        self.now = self.shared.now();
+        self.read_clock();
         if self.decide(at, Input::Command(Command::Stop { order })).is_err() && self.bound().count() <= 1 {
             // A deleted session takes no commands; its process ends all the same.
             self.order_close(order);
@@ -326,6 +327,7 @@ impl Lane {
             sent: 0,
             stalled: false,
             unclear: 0,
+            did_not_come_up: None,
             ending: false,
             recorded: 0,
             trimmed: 0,
@@ -415,7 +417,11 @@ impl Lane {
         let task = tokio::spawn(async move {
             let spec = match spec {
                 Ok(spec) => spec,
-                Err(why) => return SpawnOutcome::Failed(why),
+                Err(why) => {
+                    let exit =
+                        ProcessExit { spawn_error: Some(why), ..ProcessExit::of(ExitCause::SpawnFailed) };
+                    return SpawnOutcome::Failed(Box::new(exit));
+                }
             };
             let (running, starting) = (shared.processes.clone(), shared.starting.clone());
             let permits = async {
@@ -442,13 +448,14 @@ impl Lane {
             match started.await {
                 Ok(Ok(())) => SpawnOutcome::Started(running.ok()),
                 Ok(Err(error @ mainstay_keeper::BirthError::Before(_))) => {
-                    SpawnOutcome::Failed(chain(&error))
+                    SpawnOutcome::Failed(Box::new(processes::failed_start(&error, chain(&error))))
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(error = chain(&error), "a keeper did not come up");
-                    SpawnOutcome::Unclear
+                    let error = chain(&error);
+                    tracing::warn!(error, "a keeper did not come up");
+                    SpawnOutcome::Unclear(format!("its keeper did not come up: {error}"))
                 }
-                Err(_) => SpawnOutcome::Unclear,
+                Err(_) => SpawnOutcome::lost(),
             }
         });
         self.spawning = Some(Spawning { task, cancel: Some(cancel) });
@@ -513,12 +520,12 @@ impl Lane {
 
     pub(super) fn on_spawned(&mut self, outcome: SpawnOutcome) {
         self.spawning = None;
-        self.now = self.shared.now();
+        self.read_clock();
         let metrics = &self.shared.metrics;
         match &outcome {
             SpawnOutcome::Started(_) => metrics.starts_done.one(),
             SpawnOutcome::Failed(_) => metrics.starts_failed.one(),
-            SpawnOutcome::Unclear => metrics.starts_unclear.one(),
+            SpawnOutcome::Unclear(_) => metrics.starts_unclear.one(),
             SpawnOutcome::CalledOff(_) => metrics.starts_called_off.one(),
         }
         let Some(process) = &mut self.process else { return };
@@ -527,11 +534,11 @@ impl Lane {
                 process.permit = permit;
                 self.relink();
             }
-            SpawnOutcome::Failed(why) => {
-                let exit = ProcessExit { spawn_error: Some(why), ..ProcessExit::of(ExitCause::SpawnFailed) };
-                self.settle_process(exit);
+            SpawnOutcome::Failed(exit) => self.settle_process(*exit),
+            SpawnOutcome::Unclear(why) => {
+                process.did_not_come_up = Some(why);
+                self.look_at_process();
             }
-            SpawnOutcome::Unclear => self.look_at_process(),
             SpawnOutcome::CalledOff(order) => {
                 self.settle_process(ProcessExit::of(ExitCause::Ordered { order }));
             }

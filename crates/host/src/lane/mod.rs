@@ -9,6 +9,7 @@ mod decide;
 mod ingest;
 mod lifecycle;
 mod member;
+mod pace;
 mod sharing;
 mod story;
 mod takeover;
@@ -65,7 +66,7 @@ const UNVERIFIABLE_PAUSE: Duration = Duration::from_secs(5);
 /// A process that was asked to make room and is held by what it left running is asked again after this long: until then
 /// those are asked that have been idle for less.
 const HELD_LOOK_EVERY: Duration = Duration::from_secs(30);
-/// How often the wall clock is compared with what a session waits for.
+/// How often the time is compared with what a session waits for: timers stand still while the machine sleeps, deadlines do not.
 const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How long to wait before the store is tried again after it failed.
 const STORE_PAUSE: Duration = Duration::from_millis(500);
@@ -77,6 +78,8 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) keeping: Arc<dyn Keeping>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Both clocks when the host began: Unix ms, and ms of the machine's own time.
+    pub(crate) began: (i64, i64),
     pub(crate) blocking: Blocking,
     pub(crate) planted: Option<Planted>,
     pub(crate) registry: Registry,
@@ -95,6 +98,13 @@ impl Shared {
     /// Unix time in milliseconds.
     pub(crate) fn now(&self) -> i64 {
         self.clock.now()
+    }
+
+    /// Unix time in milliseconds, but no later than the host's own time says: what is removed by its age is not removed
+    /// because somebody set the clock forward.
+    pub(crate) fn no_later_than_passed(&self) -> i64 {
+        let (wall, steady) = self.began;
+        self.now().min(wall.saturating_add(self.clock.steady().saturating_sub(steady)))
     }
 
     /// Deletes a settled keeper's folder; the keeper may take a moment to let its lock go.
@@ -179,6 +189,9 @@ struct Process {
     stalled: bool,
     /// How often in a row looking at it proved nothing.
     unclear: u32,
+    /// Why its keeper, started by this lane, did not come up. Where it is proven unused then, the start failed: one that is
+    /// tried again at once would fail in the same way, without end.
+    did_not_come_up: Option<String>,
     /// It was told to end, or says that it is ending.
     ending: bool,
     /// The keeper recorded all inputs up to this number.
@@ -258,8 +271,9 @@ pub(crate) struct Lane {
     idle_noted: Option<(ProcessKey, Option<Instant>)>,
     /// Until then the process is not offered to those who look for room.
     held_until: Option<Instant>,
-    /// Unix ms, read once per input or batch.
+    /// Unix ms, read once per input or batch ([`Lane::read_clock`]).
     now: i64,
+    pace: pace::Pace,
     kind: AgentKind,
     capabilities: Capabilities,
     /// The token of the next process.
@@ -373,6 +387,7 @@ impl Lane {
         let kind = crate::catalog::configured(&shared.config, &member.machine.launch.agent)?.kind;
         let capabilities = mainstay_agents::adapter(kind).capabilities().clone();
         let (now, fresh) = (shared.now(), shared.clock.fresh_token());
+        let pace = pace::Pace::new(shared.clock.as_ref());
         let (joined_by, joins) = mpsc::channel(JOINS);
         Ok(Self {
             shared,
@@ -382,6 +397,7 @@ impl Lane {
             joined_by,
             offer: None,
             now,
+            pace,
             kind,
             capabilities,
             fresh,
@@ -552,17 +568,30 @@ impl Lane {
         }
     }
 
-    /// When a session or the adapter wants to know the time next. The wall clock may be set meanwhile, so it is looked at again in between.
-    fn due_at(&self) -> Option<Instant> {
+    /// Takes the time for what is decided next. The wall clock is not followed while a session waits for a time or a turn
+    /// runs: it may be set meanwhile.
+    fn read_clock(&mut self) {
+        let of_session = |member: &Member| {
+            member.broken.is_none()
+                && (!member.machine.turns.is_empty() || member.machine.next_deadline().is_some())
+        };
+        let of_adapter = |process: &Process| process.adapter.waits_until().is_some();
+        let measures = self.members.iter().any(of_session) || self.process.as_ref().is_some_and(of_adapter);
+        self.now = self.pace.now(self.shared.clock.as_ref(), measures);
+    }
+
+    /// When a session or the adapter wants to know the time next. The machine may sleep meanwhile, so it is looked at again in between.
+    fn due_at(&mut self) -> Option<Instant> {
         let wanted = self.members.iter().filter(|member| member.broken.is_none());
         let of_adapter = self.process.as_ref().and_then(|process| process.adapter.waits_until());
         let at = wanted.filter_map(|member| member.machine.next_deadline()).chain(of_adapter).min()?;
-        let away = u64::try_from(at.saturating_sub(self.shared.now())).unwrap_or(0);
+        self.read_clock();
+        let away = u64::try_from(at.saturating_sub(self.now)).unwrap_or(0);
         Some(Instant::now() + Duration::from_millis(away).min(CLOCK_LOOK_EVERY))
     }
 
     fn on_due(&mut self) {
-        self.now = self.shared.now();
+        self.read_clock();
         for at in 0..self.members.len() {
             let member = &self.members[at];
             let due = member.machine.next_deadline().is_some_and(|deadline| deadline <= self.now);

@@ -291,7 +291,7 @@ impl Lane {
         let Moving { mut member, bears } = moving;
         member.parting = None;
         member.idle_since = None;
-        self.now = self.shared.now();
+        self.read_clock();
         let at = self.members.len();
         self.members.push(member);
         match bears {

@@ -14,7 +14,9 @@ impl Run {
             6 => {
                 let back = self.chance.below(5_000);
                 let mut world = self.world.lock();
-                world.now -= i64::try_from(back).unwrap_or(0);
+                let by = i64::try_from(back).unwrap_or(0);
+                world.now -= by;
+                world.went_back += by;
                 world.note(|| format!("fault: the clock goes back by {back} ms"));
             }
             7 => {

@@ -33,6 +33,8 @@ pub(crate) struct World {
     pub(crate) keepers: BTreeMap<String, Keeper>,
     /// Unix ms.
     pub(crate) now: i64,
+    /// By how much the clock went back in all.
+    pub(crate) went_back: i64,
     tokens: u64,
     pub(crate) disk: Arc<Disk>,
     dir: KeepersDir,
@@ -67,6 +69,7 @@ impl World {
             truth: Truth::default(),
             keepers: BTreeMap::new(),
             now: 1_700_000_000_000,
+            went_back: 0,
             tokens: 0,
             disk: Arc::new(Disk::default()),
             dir: KeepersDir::new(home.join("keepers")),
@@ -314,6 +317,11 @@ impl Keeping for Handle {
 impl Clock for Handle {
     fn now(&self) -> i64 {
         self.lock().now
+    }
+
+    fn steady(&self) -> i64 {
+        let world = self.lock();
+        world.now + world.went_back
     }
 
     fn fresh_token(&self) -> ProcessToken {

@@ -137,6 +137,22 @@ async fn sessions_are_archived_and_then_deleted_by_age() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_forward_ages_nothing() {
+    let retention = Retention { archive_after: Some(10 * DAY), ..Retention::default() };
+    let world = World::with(memory(), "this-host", retention);
+    let key = at_rest(&world, "new");
+    write(world.store.as_ref(), vec![WriteOp::UpdateSession(mainstay_store::SessionUpdate::new(key, NOW))]);
+    let archived = || world.store.session_by_id("new").expect("read").expect("there").archived;
+    world.clock.step(400 * DAY_MS);
+    world.host.let_age().await.expect("done");
+    assert!(!archived(), "a year did not pass");
+    // Time that passes counts, by whatever clock.
+    world.clock.set(NOW + 411 * DAY_MS);
+    world.host.let_age().await.expect("done");
+    assert!(archived());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_word_nothing_is_archived_or_deleted() {
     let world = World::on(memory());
     at_rest(&world, "old");

@@ -65,6 +65,8 @@ impl Keeping for NoKeepers {
 #[derive(Debug)]
 pub(crate) struct HandClock {
     now: AtomicI64,
+    /// By how much somebody set it, while no time passed.
+    set_by: AtomicI64,
     tokens: AtomicU64,
 }
 
@@ -72,11 +74,21 @@ impl HandClock {
     pub(crate) fn set(&self, now: i64) {
         self.now.store(now, Ordering::SeqCst);
     }
+
+    /// Sets the wall clock; no time passes.
+    pub(crate) fn step(&self, by: i64) {
+        self.set_by.fetch_add(by, Ordering::SeqCst);
+        self.now.fetch_add(by, Ordering::SeqCst);
+    }
 }
 
 impl Clock for HandClock {
     fn now(&self) -> i64 {
         self.now.load(Ordering::SeqCst)
+    }
+
+    fn steady(&self) -> i64 {
+        self.now() - self.set_by.load(Ordering::SeqCst)
     }
 
     fn fresh_token(&self) -> ProcessToken {
@@ -100,7 +112,11 @@ impl World {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("state")).expect("a folder");
         let config = config(folder.path(), name, retention);
-        let clock = Arc::new(HandClock { now: AtomicI64::new(NOW), tokens: AtomicU64::new(1) });
+        let clock = Arc::new(HandClock {
+            now: AtomicI64::new(NOW),
+            set_by: AtomicI64::new(0),
+            tokens: AtomicU64::new(1),
+        });
         let seams = Seams {
             store: store.clone(),
             keeping: Arc::new(NoKeepers(KeepersDir::new(folder.path().join("keepers")))),

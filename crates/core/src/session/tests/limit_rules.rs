@@ -80,6 +80,37 @@ fn a_cause_that_stays_is_not_tried_again_and_a_users_command_tries_at_once() {
 }
 
 #[test]
+fn a_process_that_the_machine_had_no_room_for_is_tried_again_and_one_that_cannot_be_started_is_not() {
+    let unstarted = |may_pass| ProcessExit { may_pass, ..ProcessExit::of(ExitCause::SpawnFailed) };
+    let mut stays = Bench::new();
+    stays.send("m1");
+    assert!(stays.exit(unstarted(false)).is_empty());
+    assert_eq!(stays.session.status().status, Status::Recovering);
+
+    let mut passes = Bench::new();
+    passes.send("m1");
+    for pause in START_RETRIES_MS {
+        assert!(passes.exit(unstarted(true)).is_empty(), "not at once: it would fail in the same way");
+        assert_eq!(passes.session.status().status, Status::Starting);
+        let due = passes.now + pause;
+        assert_eq!(passes.session.next_deadline(), Some(due));
+        assert!(matches!(passes.tick(due)[..], [Effect::Acquire { .. }]));
+    }
+    passes.exit(unstarted(true));
+    assert_eq!(passes.session.status().status, Status::Recovering);
+}
+
+#[test]
+fn a_try_that_a_clock_set_back_moved_further_away_than_any_pause_is_made() {
+    let mut bench = Bench::new();
+    bench.send("m1");
+    refuse_start(&mut bench, FailureCode::Network);
+    assert!(bench.must(Input::Wake).is_empty());
+    bench.now -= 3_600_000;
+    assert!(matches!(bench.must(Input::Wake)[..], [Effect::Acquire { .. }]));
+}
+
+#[test]
 fn nothing_is_tried_again_for_a_message_that_is_withdrawn() {
     let mut bench = Bench::new();
     bench.send("m1");
