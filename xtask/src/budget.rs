@@ -8,7 +8,7 @@ const ALL_MINUTES: f64 = 25.0;
 
 /// Steps of `cargo xtask test` on a machine that has built the dependencies before. What grows beyond goes to the long
 /// mode.
-const MINUTES: [(&str, f64); 11] = [
+const MINUTES: [(&str, f64); 12] = [
     ("setup", 0.5),
     ("tidy", 0.1),
     ("dependencies", 0.2),
@@ -16,7 +16,8 @@ const MINUTES: [(&str, f64); 11] = [
     ("build", 4.0),
     ("clippy", 2.5),
     ("golden", 3.5),
-    ("nextest", 11.0),
+    ("nextest", 9.5),
+    ("otlp", 1.5),
     ("doc tests", 0.5),
     ("fuzz", 1.0),
     ("api-fuzz", 1.5),

@@ -27,7 +27,7 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
 
   setup            install the pinned agents into .agents/, and cargo-nextest where it is missing
-  test             everything CI checks: set-up, tidy, dependencies, format, build, lints, golden files, tests, doc tests, fuzzed API
+  test             everything CI checks: set-up, tidy, dependencies, format, build, lints, golden files, tests, spans, doc tests, fuzzed API
   test --long      the same, then what does not fit into CI's minutes: more seeds, larger models, ignored tests, more fuzzing
   budget           print the minutes that each step may take
   golden           write the golden files anew

@@ -162,6 +162,10 @@ fn steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), T
         println!("\nThese were not run on this machine:\n{list}");
     }
     tested?;
+    timed("otlp", &mut || {
+        // Of the whole workspace, so that other packages are those that are built already.
+        run("otlp", &["nextest", "run", "--workspace", "--features", "mainstay/otlp", "--test", "otlp"])
+    })?;
     timed("doc tests", &mut || run("doc tests", &["test", "--workspace", "--doc"]))?;
     timed("fuzz", &mut || fuzz::fuzz(root, fuzz::SECONDS_IN_TEST, &[]).map_err(TestError::Fuzz))?;
     timed("api-fuzz", &mut || api_fuzz::run(root, false).map_err(TestError::ApiFuzz))

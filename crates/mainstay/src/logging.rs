@@ -31,13 +31,25 @@ pub(crate) enum Place<'a> {
     File(&'a Path),
 }
 
+/// What makes spans of the same lines, where the exporter is built in.
+#[cfg(feature = "otlp")]
+pub(crate) type Spans = crate::otlp::SpanLayer;
+/// There is none: the exporter is not built in.
+#[cfg(not(feature = "otlp"))]
+pub(crate) type Spans = std::convert::Infallible;
+
 /// Begins to log. Once in a process.
-pub(crate) fn begin(directives: &str, format: LogFormat, place: Place<'_>) -> Result<(), Failure> {
+pub(crate) fn begin(
+    directives: &str,
+    format: LogFormat,
+    place: Place<'_>,
+    spans: Option<Spans>,
+) -> Result<(), Failure> {
     let filter =
         EnvFilter::try_new(directives).map_err(|error| Failure::new(Exit::Usage, format!("log: {error}")))?;
     let logged = match place {
-        Place::Stderr => install(filter, format, io::stderr),
-        Place::File(path) => install(filter, format, Rotating::open(path, MOST_BYTES, true)?),
+        Place::Stderr => install(filter, format, io::stderr, spans),
+        Place::File(path) => install(filter, format, Rotating::open(path, MOST_BYTES, true)?, spans),
     };
     logged.map_err(|error| Failure::new(Exit::Other, format!("the log cannot be set up: {error}")))
 }
@@ -46,15 +58,54 @@ fn install<W>(
     filter: EnvFilter,
     format: LogFormat,
     writer: W,
+    spans: Option<Spans>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
+    if let Some(spans) = spans {
+        return install_with_spans(filter, format, writer, spans);
+    }
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
     match format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().flatten_event(true).with_span_list(false).try_init(),
     }
+}
+
+/// The log keeps to its filter, spans to theirs.
+#[cfg(feature = "otlp")]
+fn install_with_spans<W>(
+    filter: EnvFilter,
+    format: LogFormat,
+    writer: W,
+    spans: Spans,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+where
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    use tracing_subscriber::layer::{Layer, SubscriberExt};
+    use tracing_subscriber::registry::Registry;
+    use tracing_subscriber::util::SubscriberInitExt;
+    let lines = tracing_subscriber::fmt::layer::<Registry>().with_writer(writer).with_ansi(false);
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
+    };
+    let registry = tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .with(spans.with_filter(crate::otlp::heard()));
+    Ok(registry.try_init()?)
+}
+
+#[cfg(not(feature = "otlp"))]
+fn install_with_spans<W>(
+    _: EnvFilter,
+    _: LogFormat,
+    _: W,
+    spans: Spans,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    match spans {}
 }
 
 /// A file that begins anew when it is long. Clones write to the same one.

@@ -11,6 +11,7 @@ mod follow;
 #[cfg(test)]
 mod golden;
 mod logging;
+mod otlp;
 mod output;
 mod sse;
 mod tar;

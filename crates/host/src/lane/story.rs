@@ -16,6 +16,8 @@ pub(super) struct Told {
     turn: Option<String>,
     request: Option<String>,
     outcome: Option<String>,
+    /// When what ended began, Unix ms.
+    started_at: Option<i64>,
 }
 
 /// What there is to tell of an event; nothing of most.
@@ -56,7 +58,8 @@ pub(super) fn told(stamped: &Stamped) -> Option<Told> {
             told.turn = Some(turn.to_string());
             told.submission = submission.as_ref().map(ToString::to_string);
         }
-        Event::TurnEnded { turn, outcome, .. } => {
+        Event::TurnEnded { turn, outcome, started_at, .. } => {
+            told.started_at = Some(*started_at);
             told.turn = Some(turn.to_string());
             told.outcome = Some(format!("{outcome:?}"));
         }
@@ -78,7 +81,7 @@ pub(super) fn told(stamped: &Stamped) -> Option<Told> {
 
 impl Told {
     pub(super) fn log(&self, session: &str) {
-        let Self { kind, epoch, seq, agent_pid, .. } = self;
+        let Self { kind, epoch, seq, agent_pid, started_at, .. } = self;
         tracing::info!(
             target: "mainstay::story",
             session,
@@ -89,6 +92,7 @@ impl Told {
             turn = self.turn.as_deref(),
             approval = self.request.as_deref(),
             outcome = self.outcome.as_deref(),
+            started_at,
             "{kind}"
         );
     }

@@ -38,15 +38,32 @@ pub(crate) fn serve(
     }
     let file = logging::file_of(&settings.home);
     let place = if args.background { logging::Place::File(&file) } else { logging::Place::Stderr };
-    logging::begin(&settings.log, settings.log_format, place)?;
-    let fault = fault_plan(environment)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(MOST_BLOCKING)
         .thread_keep_alive(BLOCKING_KEPT)
         .enable_all()
         .build()?;
+    #[cfg(feature = "otlp")]
+    let exporter = match &settings.otlp_endpoint {
+        Some(endpoint) => Some(
+            crate::otlp::Exporter::begin(endpoint, runtime.handle().clone())
+                .map_err(|error| Failure::of(Exit::Usage, &error))?,
+        ),
+        None => None,
+    };
+    #[cfg(feature = "otlp")]
+    let spans = exporter.as_ref().map(crate::otlp::Exporter::layer);
+    #[cfg(not(feature = "otlp"))]
+    let spans = None;
+    logging::begin(&settings.log, settings.log_format, place, spans)?;
+    let fault = fault_plan(environment)?;
     let exit = runtime.block_on(run(settings, environment, fault, args.background, json));
+    // Before the runtime goes, which carries the last exchange.
+    #[cfg(feature = "otlp")]
+    if let Some(exporter) = exporter {
+        exporter.end();
+    }
     runtime.shutdown_background();
     exit
 }

@@ -221,6 +221,14 @@ pub(crate) const KEYS: &[Key] = &[
         InProject::No,
         "How a line of the log is written: for people, or as one JSON object.",
     ),
+    key(
+        "otlp_endpoint",
+        Kind::Text,
+        None,
+        InProject::No,
+        "The plain http URL of an OpenTelemetry collector beside the host (`http://127.0.0.1:4318`), which gets spans of ids and \
+         outcomes. Only a build with the cargo feature `otlp` takes it. Default: none.",
+    ),
 ];
 
 /// Keys of an agent, in `[agents.<name>]`.

@@ -7,6 +7,7 @@ pub(crate) mod units;
 pub(crate) use layers::{Layers, Source};
 
 use crate::environment::Environment;
+use crate::otlp::Endpoint;
 use keys::{AGENT_KEYS, KEYS, Key};
 use mainstay_agents::AgentKind;
 use mainstay_core::AgentName;
@@ -80,6 +81,8 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
+    #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "always None: reading the key fails"))]
+    pub(crate) otlp_endpoint: Option<Endpoint>,
     pub(crate) agents: BTreeMap<AgentName, AgentConfig>,
     /// Every value with its source.
     pub(crate) layers: Layers,
@@ -138,6 +141,12 @@ pub(crate) fn load(environment: &Environment, flags: &[(&str, String)]) -> Resul
             "json" => Ok(LogFormat::Json),
             other => Err(format!("`text` or `json`, not {other:?}")),
         })?,
+        otlp_endpoint: match reader.text("otlp_endpoint")? {
+            Some(text) => {
+                Some(Endpoint::parse(&text).map_err(|error| reader.bad("otlp_endpoint", error.to_string()))?)
+            }
+            None => None,
+        },
         agents: agents(&reader)?,
         home,
         layers,
