@@ -35,7 +35,7 @@ fn end(containment: &Containment, mut host: HostProcess) {
 }
 
 /// Reads one request; None where the other side left.
-fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
+fn read_request(stream: &mut BufReader<TcpStream>) -> Option<Received> {
     let mut first = String::new();
     stream.read_line(&mut first).ok().filter(|read| *read > 0)?;
     let mut length = 0;
@@ -56,10 +56,13 @@ fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> 
     Some((first, body))
 }
 
+/// A request: its first line and its body.
+type Received = (String, Vec<u8>);
+
 /// A collector that keeps what it gets.
 struct Collector {
     address: SocketAddr,
-    bodies: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    bodies: Arc<Mutex<Vec<Received>>>,
 }
 
 impl Collector {
@@ -315,7 +318,7 @@ fn an_address_with_tls_or_a_password_is_refused_at_the_start() {
     for endpoint in ["https://127.0.0.1:4318", "http://user:secret@127.0.0.1:4318"] {
         home.write_config(&format!("otlp_endpoint = \"{endpoint}\"\n"));
         let refused = HostProcess::try_start(&home, Path::new(env!("CARGO_BIN_EXE_mainstay")), &[]);
-        let error = refused.err().expect("refused").to_string();
+        let error = refused.expect_err("refused").to_string();
         assert!(error.contains("otlp_endpoint") && !error.contains("secret"), "{error}");
     }
 }
