@@ -119,10 +119,26 @@ fn targets(root: &Path) -> Result<Vec<String>, FuzzError> {
 
 fn build(root: &Path) -> Result<(), FuzzError> {
     let mut command = cargo(root, &["build", "-p", "mainstay-fuzz", "--features", "fuzz", "--bins"]);
-    let own = std::env::current_exe()
-        .map_err(|source| FuzzError::Folder { path: PathBuf::from("/proc/self/exe"), source })?;
-    command.env("RUSTC_WORKSPACE_WRAPPER", own).env(WRAPS_COMPILER, "1");
+    command.env("RUSTC_WORKSPACE_WRAPPER", own_copy(root)?).env(WRAPS_COMPILER, "1");
     run_command(&mut command).map_err(FuzzError::Build)
+}
+
+/// A copy of this program: its own file may be gone, since what `test` built before this may have built it anew.
+fn own_copy(root: &Path) -> Result<PathBuf, FuzzError> {
+    let folder = root.join("target/fuzz");
+    let copy = folder.join("compiler-wrapper");
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| FuzzError::Folder { path, source }
+    };
+    fs::create_dir_all(&folder).map_err(failed(&folder))?;
+    // One that runs cannot be written over.
+    match fs::remove_file(&copy) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&copy)(error)),
+        _ => {}
+    }
+    fs::copy("/proc/self/exe", &copy).map_err(failed(&copy))?;
+    Ok(copy)
 }
 
 fn program(root: &Path, target: &str) -> Command {
