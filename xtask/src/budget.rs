@@ -13,13 +13,13 @@ const MINUTES: [(&str, f64); 11] = [
     ("tidy", 0.1),
     ("dependencies", 0.2),
     ("format", 0.2),
-    ("build", 4.0),
-    ("clippy", 2.5),
-    ("golden", 3.5),
-    ("nextest", 11.0),
+    ("build", 3.5),
+    ("clippy", 1.5),
+    ("golden", 3.0),
+    ("nextest", 11.5),
     ("doc tests", 0.5),
-    ("fuzz", 1.0),
-    ("api-fuzz", 1.5),
+    ("fuzz", 3.0),
+    ("api-fuzz", 1.0),
 ];
 
 /// The table.
