@@ -132,14 +132,21 @@ pub(crate) fn test(root: &Path, length: Length) -> Result<(), TestError> {
     outcome
 }
 
+/// Does a step, and notes what it took.
+fn timed(
+    times: &mut Vec<(&'static str, Duration)>,
+    step: &'static str,
+    work: &mut dyn FnMut() -> Result<(), TestError>,
+) -> Result<(), TestError> {
+    println!("\n== {step}");
+    let begun = Instant::now();
+    let outcome = work();
+    times.push((step, begun.elapsed()));
+    outcome
+}
+
 fn steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), TestError> {
-    let mut timed = |step: &'static str, work: &mut dyn FnMut() -> Result<(), TestError>| {
-        println!("\n== {step}");
-        let begun = Instant::now();
-        let outcome = work();
-        times.push((step, begun.elapsed()));
-        outcome
-    };
+    let mut timed = |step, work: &mut dyn FnMut() -> Result<(), TestError>| timed(times, step, work);
     let run = |step: &'static str, arguments: &[&str]| {
         run_command(&mut cargo(root, arguments)).map_err(|source| TestError::Step { step, source })
     };
@@ -169,13 +176,7 @@ fn steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), T
 
 /// What does not fit into CI's minutes.
 fn long_steps(root: &Path, times: &mut Vec<(&'static str, Duration)>) -> Result<(), TestError> {
-    let mut timed = |step: &'static str, work: &mut dyn FnMut() -> Result<(), TestError>| {
-        println!("\n== {step}");
-        let begun = Instant::now();
-        let outcome = work();
-        times.push((step, begun.elapsed()));
-        outcome
-    };
+    let mut timed = |step, work: &mut dyn FnMut() -> Result<(), TestError>| timed(times, step, work);
     timed("long: seeds", &mut || {
         let many = sim::Asked::Run { seeds: LONG_SEEDS, first: 0, flavour: None };
         sim::run(root, &many).map_err(|source| TestError::Step { step: "long: seeds", source })

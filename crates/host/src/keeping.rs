@@ -284,12 +284,7 @@ impl Keeping for Keepers {
             !except(&folder.token)
                 && folder.threads().is_ok_and(|threads| threads.iter().any(|bound| bound == thread))
                 && !is_over()
-                && !matches!(
-                    probe(folder),
-                    Probe::Unused
-                        | Probe::Ended { .. }
-                        | Probe::KeeperGone { agent: AgentTrace::Gone(_) | AgentTrace::NeverRan }
-                )
+                && !probe(folder).proves_the_agent_gone()
         };
         self.dir.list().ok()?.into_iter().find(holds).map(|folder| folder.token)
     }
@@ -344,11 +339,7 @@ fn proven(folder: &KeeperFolder) -> Probe {
     let give_up = Instant::now() + PROOF_PATIENCE;
     loop {
         let seen = probe(folder);
-        let proven = matches!(
-            seen,
-            Probe::KeeperGone { agent: AgentTrace::Gone(_) | AgentTrace::NeverRan } | Probe::Ended { .. }
-        );
-        if proven || Instant::now() >= give_up {
+        if seen.proves_the_agent_gone() || Instant::now() >= give_up {
             return seen;
         }
         std::thread::sleep(PROOF_LOOK_EVERY);

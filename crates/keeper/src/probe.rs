@@ -35,6 +35,18 @@ pub enum AgentTrace {
     },
 }
 
+impl Probe {
+    /// Whether it is proven that no agent of this keeper runs, and that none will.
+    #[must_use]
+    pub fn proves_the_agent_gone(&self) -> bool {
+        match self {
+            Self::Unused | Self::Ended { .. } => true,
+            Self::KeeperGone { agent } => matches!(agent, AgentTrace::Gone(_) | AgentTrace::NeverRan),
+            Self::Alive { .. } | Self::BeingBorn | Self::Indeterminate { .. } => false,
+        }
+    }
+}
+
 /// Looks at one keeper. Creates nothing and starts nothing.
 ///
 /// The order matters: the lock is looked at *first*. An agent's process writes its identity and only then, with the

@@ -516,11 +516,10 @@ impl Session {
         let item = asked.item.as_ref().and_then(|key| self.item_by_key(key)).map(|item| item.id.clone());
         let deadline = self.request_deadline(&asked.options, moment);
         // The agent was told what to ask again before a stop that was meant for it.
-        let recovers = asked.recovers.clone();
+        let waits = |before: &RequestId| self.cut_off_requests.iter().any(|(request, _)| request == before);
         let taken_back = self.work_stopped
             && self.phase == Phase::Opening
-            && recovers
-                .is_some_and(|before| self.cut_off_requests.iter().all(|(request, _)| *request != before));
+            && asked.recovers.as_ref().is_some_and(|before| !waits(before));
         let opened = Event::RequestOpened {
             request: self.next_request(),
             key: asked.key,
